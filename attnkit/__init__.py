@@ -1,0 +1,34 @@
+"""attnkit: attention in small, readable PyTorch functions.
+
+Every public name can be taken from the package itself, ``from attnkit import attention``.
+Names are looked up when first used (PEP 562), so ``import attnkit`` loads neither torch nor
+matplotlib, and a page that uses one mechanism depends on the modules of that mechanism only.
+"""
+
+from importlib import import_module
+
+_MODULES = {
+    "simplex": ("softmax", "softmax_jacobian", "entropy"),
+    "scaled_dot_product": ("attention", "attention_scores"),
+    "masks": ("causal_mask", "sliding_window_mask", "padding_mask"),
+    "multi_head": ("split_heads", "merge_heads", "repeat_heads", "Head", "MultiHeadAttention"),
+    "kernel_smoothing": ("nadaraya_watson", "positional_kernel"),
+    "text": ("CharTokenizer", "load_text"),
+    "claims": ("close", "holds", "below", "above", "Claim", "ClaimError"),
+    "plot": ("heatmap", "INK", "BLUE", "VERMILLION", "GREEN", "PURPLE", "PALETTE"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name):
+    if name in _HOME:
+        return getattr(import_module(f"attnkit.{_HOME[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"attnkit.{name}")
+    raise AttributeError(f"module 'attnkit' has no attribute {name!r}")
+
+
+def __dir__():
+    return [*__all__, *_MODULES]

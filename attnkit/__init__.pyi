@@ -1,0 +1,32 @@
+"""What type checkers and editors see; a test holds it against ``_MODULES`` in ``__init__.py``."""
+
+from attnkit.claims import Claim as Claim
+from attnkit.claims import ClaimError as ClaimError
+from attnkit.claims import above as above
+from attnkit.claims import below as below
+from attnkit.claims import close as close
+from attnkit.claims import holds as holds
+from attnkit.kernel_smoothing import nadaraya_watson as nadaraya_watson
+from attnkit.kernel_smoothing import positional_kernel as positional_kernel
+from attnkit.masks import causal_mask as causal_mask
+from attnkit.masks import padding_mask as padding_mask
+from attnkit.masks import sliding_window_mask as sliding_window_mask
+from attnkit.multi_head import Head as Head
+from attnkit.multi_head import MultiHeadAttention as MultiHeadAttention
+from attnkit.multi_head import merge_heads as merge_heads
+from attnkit.multi_head import repeat_heads as repeat_heads
+from attnkit.multi_head import split_heads as split_heads
+from attnkit.plot import BLUE as BLUE
+from attnkit.plot import GREEN as GREEN
+from attnkit.plot import INK as INK
+from attnkit.plot import PALETTE as PALETTE
+from attnkit.plot import PURPLE as PURPLE
+from attnkit.plot import VERMILLION as VERMILLION
+from attnkit.plot import heatmap as heatmap
+from attnkit.scaled_dot_product import attention as attention
+from attnkit.scaled_dot_product import attention_scores as attention_scores
+from attnkit.simplex import entropy as entropy
+from attnkit.simplex import softmax as softmax
+from attnkit.simplex import softmax_jacobian as softmax_jacobian
+from attnkit.text import CharTokenizer as CharTokenizer
+from attnkit.text import load_text as load_text

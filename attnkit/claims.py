@@ -3,6 +3,7 @@ r"""Say what a page verified: each claim is checked, printed with its measured n
 A claim that fails raises, so a page with a false claim cannot be built.
 """
 
+import math
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -49,20 +50,28 @@ def close(statement: str, actual: Any, expected: Any, *, atol: float, rtol: floa
         rtol: largest relative deviation allowed, in units of ``expected``.
 
     Raises:
+        TypeError: a result is complex.
+        ValueError: a tolerance is negative, infinite or NaN.
         ClaimError: an entry deviates more, is NaN, or there are none to compare.
 
     Example:
         >>> close("halves add up", 0.5 + 0.5, 1.0, atol=1e-12)
         ✓ halves add up   off by 0, allowed 1e-12
     """
+    for name, tolerance in (("atol", atol), ("rtol", rtol)):
+        if not 0 <= tolerance < math.inf:
+            raise ValueError(f"{name} must be a finite number of at least 0, got {tolerance}")
     a, b = _double(actual), _double(expected)
+    shapes = tuple(a.shape), tuple(b.shape)
     try:
         a, b = torch.broadcast_tensors(a, b)
     except RuntimeError:
-        raise ClaimError(f"✗ {statement}: shapes do not fit, {tuple(a.shape)} against {tuple(b.shape)}") from None
+        raise ClaimError(f"✗ {statement}: shapes do not fit, {shapes[0]} against {shapes[1]}") from None
+    if tuple(a.shape) not in shapes:  # a column against a row would compare every pair
+        raise ClaimError(f"✗ {statement}: shapes do not fit, {shapes[0]} against {shapes[1]}")
     off = torch.where(a == b, 0.0, (a - b).abs())  # equal infinities agree; their difference is NaN
     excess = off - (atol + rtol * b.abs() if rtol else atol)
-    allowed = f"{atol:.2g}" + (f" + {rtol:.2g}·|expected|" if rtol else "")
+    allowed = f"{atol:g}" + (f" + {rtol:g}·|expected|" if rtol else "")
     worst = _worst(statement, excess)
     if not excess[worst] <= 0:
         raise ClaimError(
@@ -134,10 +143,13 @@ def above(statement: str, value: Any, bound: float) -> None:
 
 def _bounded(statement: str, value: Tensor, bound: float, *, sign: float, relation: str) -> tuple[str, str]:
     worst = _worst(statement, sign * value)
-    measured, allowed = f"{value[worst]:.4g}", f"{relation} {bound:.6g}"
-    if not sign * value[worst] < sign * bound:
-        raise ClaimError(f"✗ {statement}: measured {measured}, allowed {allowed}; worst at {worst}")
-    return measured, allowed
+    number, measured, limit = value[worst].item(), f"{value[worst]:.4g}", f"{bound:g}"
+    true = sign * number < sign * bound
+    if (sign * float(measured) < sign * float(limit)) != true:  # rounding would tell another story
+        measured, limit = repr(number), repr(float(bound))
+    if not true:
+        raise ClaimError(f"✗ {statement}: measured {measured}, allowed {relation} {limit}; worst at {worst}")
+    return measured, f"{relation} {limit}"
 
 
 def _worst(statement: str, badness: Tensor) -> tuple[int, ...]:
@@ -149,7 +161,10 @@ def _worst(statement: str, badness: Tensor) -> tuple[int, ...]:
 
 
 def _double(x: Any) -> Tensor:
-    return torch.as_tensor(x).detach().double()
+    """``x`` in float64; a plain number never passes through float32, torch's default."""
+    if torch.as_tensor(x).is_complex():
+        raise TypeError("claims compare real numbers, got complex ones: claim their real and imaginary parts")
+    return x.detach().double() if isinstance(x, Tensor) else torch.as_tensor(x, dtype=torch.float64)
 
 
 def _record(statement: str, measured: str, allowed: str) -> None:

@@ -6,6 +6,7 @@ Page: ``gallery/3_causal_head/kernel_smoothing.py``.
 import torch
 from torch import Tensor
 
+from attnkit._checks import at_least_float32, require_broadcastable
 from attnkit.masks import causal_mask
 from attnkit.simplex import softmax
 
@@ -22,13 +23,15 @@ def nadaraya_watson(queries: Tensor, keys: Tensor, values: Tensor, bandwidth: fl
         queries: where to estimate, shape (..., T, d), or (T,) for points on a line.
         keys: where the samples lie, shape (..., S, d), or (S,).
         values: what was observed there, shape (..., S, e), or (S,).
-        bandwidth: s > 0, in the unit of the keys; infinity gives the mean.
+        bandwidth: s > 0, in the unit of the keys; infinity gives the mean. Its square must be a
+            normal number of the dtype.
 
     Returns:
         Estimates, shape (..., T, e), or (T,) for one-dimensional ``values``.
 
     Raises:
-        ValueError: ``bandwidth`` is not positive, or the sizes do not fit.
+        TypeError: an argument is not floating point.
+        ValueError: ``bandwidth`` is not positive or too small, or the sizes do not fit.
 
     Source:
         Nadaraya (1964), "On estimating regression"; Watson (1964), "Smooth regression analysis".
@@ -38,6 +41,9 @@ def nadaraya_watson(queries: Tensor, keys: Tensor, values: Tensor, bandwidth: fl
         >>> nadaraya_watson(torch.tensor([0.5]), x, torch.tensor([2.0, 4.0]), bandwidth=0.1)
         tensor([3.])
     """
+    for name, x in (("queries", queries), ("keys", keys), ("values", values)):
+        if not x.is_floating_point():
+            raise TypeError(f"{name} must be floating point, got {x.dtype}")
     if queries.ndim == 1:
         queries = queries.unsqueeze(-1)
     if keys.ndim == 1:
@@ -55,8 +61,11 @@ def nadaraya_watson(queries: Tensor, keys: Tensor, values: Tensor, bandwidth: fl
             "keys and values must hold the same number of samples: "
             f"keys hold {keys.shape[-2]}, values hold {values.shape[-2]}"
         )
-    squared_distance = (queries.unsqueeze(-2) - keys.unsqueeze(-3)).square().sum(-1)
-    out = _gaussian_weights(squared_distance, bandwidth) @ values
+    require_broadcastable("queries", queries.shape[:-2], "keys", keys.shape[:-2])
+    apart = at_least_float32(queries).unsqueeze(-2) - at_least_float32(keys).unsqueeze(-3)
+    weights = _gaussian_weights(apart.square().sum(-1), bandwidth)
+    require_broadcastable("weights", weights.shape[:-2], "values", values.shape[:-2])
+    out = weights.to(values.dtype) @ values
     return out.squeeze(-1) if on_a_line else out
 
 
@@ -90,8 +99,7 @@ def positional_kernel(T: int, bandwidth: float, causal: bool = True) -> Tensor:
 def _gaussian_weights(squared_distance: Tensor, bandwidth: float) -> Tensor:
     if not bandwidth > 0:
         raise ValueError(f"bandwidth must be greater than 0, got {bandwidth}")
-    if bandwidth == float("inf"):  # the limit itself: inf / inf would be NaN
-        scores = torch.zeros_like(squared_distance).masked_fill(squared_distance.isinf(), float("-inf"))
-    else:
-        scores = -squared_distance / (2 * bandwidth**2)
-    return softmax(scores)
+    variance = bandwidth * bandwidth  # infinite for an infinite bandwidth, and then all weigh the same
+    if variance < torch.finfo(squared_distance.dtype).tiny:
+        raise ValueError(f"bandwidth is too small for {squared_distance.dtype}: its square is {variance}")
+    return softmax(-squared_distance / 2, temperature=variance)

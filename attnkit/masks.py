@@ -94,11 +94,14 @@ def padding_mask(lengths: Tensor | Sequence[int], S: int) -> Tensor:
         tensor([[ True, False, False],
                 [ True,  True,  True]])
     """
-    lengths = torch.as_tensor(lengths, dtype=None if len(lengths) else torch.long)
+    lengths = torch.as_tensor(lengths)
+    if lengths.numel() == 0:  # an empty list has no dtype of its own
+        lengths = lengths.long()
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:
         raise TypeError(f"lengths must be integers, got {lengths.dtype}")
     if lengths.ndim != 1:
         raise ValueError(f"lengths must have shape (batch,), got {tuple(lengths.shape)}")
+    lengths = lengths.long()  # a narrow dtype could not be compared with S
     if ((lengths < 0) | (lengths > S)).any():
         raise ValueError(f"lengths must lie between 0 and S = {S}, got {lengths.tolist()}")
     visible = torch.arange(S, device=lengths.device) < lengths[:, None]

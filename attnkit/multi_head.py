@@ -89,7 +89,7 @@ def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
     if x.ndim < 3:
         raise ValueError(f"x must have shape (..., heads, tokens, features), got {tuple(x.shape)}")
     n_kv_heads = x.shape[-3]
-    if n_kv_heads < 1 or n_heads % n_kv_heads:
+    if n_kv_heads < 1 or n_heads < 1 or n_heads % n_kv_heads:
         raise ValueError(f"n_heads must be a multiple of the heads of x: n_heads is {n_heads}, x has {n_kv_heads}")
     return x.repeat_interleave(n_heads // n_kv_heads, dim=-3)
 
@@ -136,8 +136,10 @@ class Head(nn.Module):
             ``out``, shape (..., T, d_v), and ``weights``, shape (..., T, T).
 
         Raises:
-            ValueError: the head is causal and T exceeds its context.
+            ValueError: ``x`` has fewer than two axes, or the head is causal and T exceeds its context.
         """
+        if x.ndim < 2:
+            raise ValueError(f"x must have shape (..., tokens, features), got {tuple(x.shape)}")
         mask = self.mask
         if mask is not None:
             T = x.shape[-2]

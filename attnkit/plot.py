@@ -54,7 +54,7 @@ def heatmap(
         The image, for ``figure.colorbar``.
 
     Raises:
-        ValueError: ``weights`` is not a matrix, or the labels do not match its size.
+        ValueError: ``weights`` is not a matrix or has no cells, or the labels do not match its size.
 
     Example:
         >>> import matplotlib.pyplot as plt
@@ -63,8 +63,8 @@ def heatmap(
         (0.0, 1.0)
     """
     cells = torch.as_tensor(weights).detach().double()
-    if cells.ndim != 2:
-        raise ValueError(f"weights must have shape (T, S), got {tuple(cells.shape)}")
+    if cells.ndim != 2 or cells.numel() == 0:
+        raise ValueError(f"weights must have shape (T, S) with at least one cell, got {tuple(cells.shape)}")
     for name, labels, size in (("y", y, cells.shape[0]), ("x", x, cells.shape[1])):
         if labels is not None and len(labels) != size:
             raise ValueError(f"{name} must hold one label per cell: got {len(labels)} for {size}")

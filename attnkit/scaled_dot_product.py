@@ -8,6 +8,7 @@ import math
 import torch
 from torch import Tensor
 
+from attnkit._checks import at_least_float32, require_broadcastable
 from attnkit.simplex import softmax
 
 __all__ = ["attention", "attention_scores"]
@@ -65,10 +66,9 @@ def attention(
         raise ValueError(
             f"k and v must hold the same number of tokens: k has shape {tuple(k.shape)}, v has shape {tuple(v.shape)}"
         )
-    _require_broadcastable("k", k.shape[:-2], "v", v.shape[:-2])
     if softcap is not None:
-        if not softcap > 0:
-            raise ValueError(f"softcap must be greater than 0, got {softcap}")
+        if not 0 < softcap < math.inf:
+            raise ValueError(f"softcap must be positive and finite, got {softcap}")
         scores = softcap * torch.tanh(scores / softcap)
     if bias is not None:
         if not bias.is_floating_point():
@@ -80,6 +80,7 @@ def attention(
             raise TypeError(f"mask must be boolean (True: may see), got {mask.dtype}; float terms go in bias")
         _require_fits_scores("mask", mask, scores)
         scores = scores.masked_fill(~mask, float("-inf"))
+    require_broadcastable("v", v.shape[:-2], "scores", scores.shape[:-2])
     weights = softmax(scores).to(v.dtype)
     return weights @ v, weights
 
@@ -115,22 +116,12 @@ def attention_scores(q: Tensor, k: Tensor, scale: float | None = None) -> Tensor
         raise TypeError(f"q and k must share one dtype: q is {q.dtype}, k is {k.dtype}")
     if q.shape[-1] != k.shape[-1]:
         raise ValueError(f"q and k must have the same width: q has {q.shape[-1]} features, k has {k.shape[-1]}")
-    _require_broadcastable("q", q.shape[:-2], "k", k.shape[:-2])
-    if q.dtype in (torch.float16, torch.bfloat16):
-        q, k = q.float(), k.float()
+    require_broadcastable("q", q.shape[:-2], "k", k.shape[:-2])
+    q, k = at_least_float32(q), at_least_float32(k)
     if scale is None:
         scale = 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0
     # The scale goes on q, before the product: T·d_k multiplications instead of T·S, and no large intermediate.
     return (q * scale) @ k.transpose(-2, -1)
-
-
-def _require_broadcastable(name_a: str, a: torch.Size, name_b: str, b: torch.Size) -> None:
-    try:
-        torch.broadcast_shapes(a, b)
-    except RuntimeError:
-        raise ValueError(
-            f"leading axes of {name_a} and {name_b} do not broadcast: {name_a} has {tuple(a)}, {name_b} has {tuple(b)}"
-        ) from None
 
 
 def _require_fits_scores(name: str, x: Tensor, scores: Tensor) -> None:
@@ -139,4 +130,4 @@ def _require_fits_scores(name: str, x: Tensor, scores: Tensor) -> None:
     fits = x.ndim < 1 or (x.shape[-1] in (1, S) and (x.ndim < 2 or x.shape[-2] in (1, T)))
     if not fits:
         raise ValueError(f"{name} must broadcast to (..., T, S) = (..., {T}, {S}), got shape {tuple(x.shape)}")
-    _require_broadcastable(name, x.shape[:-2], "scores", scores.shape[:-2])
+    require_broadcastable(name, x.shape[:-2], "scores", scores.shape[:-2])

@@ -3,8 +3,12 @@ r"""Points on the probability simplex: softmax, its Jacobian, and the entropy of
 Page: ``gallery/1_mixtures/softmax_temperature.py``.
 """
 
+import math
+
 import torch
 from torch import Tensor
+
+from attnkit._checks import at_least_float32
 
 __all__ = ["entropy", "softmax", "softmax_jacobian"]
 
@@ -19,7 +23,8 @@ def softmax(scores: Tensor, temperature: float = 1.0, dim: int = -1) -> Tensor:
 
     Args:
         scores: any shape, floating point; −inf excludes an entry.
-        temperature: $\tau > 0$, in the unit of the scores.
+        temperature: $\tau > 0$, in the unit of the scores, at least the smallest normal number of
+            their dtype; infinity makes all entries that are not excluded equal.
         dim: the axis whose entries compete.
 
     Returns:
@@ -27,7 +32,7 @@ def softmax(scores: Tensor, temperature: float = 1.0, dim: int = -1) -> Tensor:
 
     Raises:
         TypeError: ``scores`` is not floating point.
-        ValueError: ``temperature`` is not positive.
+        ValueError: ``temperature`` is not positive, or too small for the dtype.
 
     Source:
         Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs".
@@ -38,16 +43,20 @@ def softmax(scores: Tensor, temperature: float = 1.0, dim: int = -1) -> Tensor:
     """
     if not scores.is_floating_point():
         raise TypeError(f"scores must be floating point, got {scores.dtype}")
-    if not temperature > 0:
-        raise ValueError(f"temperature must be greater than 0, got {temperature}")
+    wide = at_least_float32(scores)
+    limits = torch.finfo(wide.dtype)
+    if not temperature >= limits.tiny:
+        raise ValueError(f"temperature must be at least {limits.tiny:.3g} for {wide.dtype}, got {temperature}")
+    if temperature > limits.max:  # infinite, as far as this dtype can tell
+        wide = torch.zeros_like(wide).masked_fill(wide == -math.inf, -math.inf)
+        temperature = 1.0
     if scores.numel() == 0:
         return scores.clone()
-    scaled = _at_least_float32(scores) / temperature
     # Subtracting the largest score changes nothing (shift invariance) but keeps exp below 1. The
     # shift is a constant to the gradient; in a slice of −inf alone it is 0, since −inf − −inf is NaN.
-    peak = scaled.detach().amax(dim, keepdim=True)
-    peak = peak.masked_fill(peak == float("-inf"), 0.0)
-    unnormalised = torch.exp(scaled - peak)
+    peak = wide.detach().amax(dim, keepdim=True)
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    unnormalised = torch.exp((wide - peak) / temperature)
     total = unnormalised.sum(dim, keepdim=True)
     return (unnormalised / total.masked_fill(total == 0, 1.0)).to(scores.dtype)
 
@@ -99,8 +108,6 @@ def entropy(weights: Tensor, dim: int = -1) -> Tensor:
     """
     if (weights < 0).any():
         raise ValueError(f"weights must be at least 0, the smallest is {weights.min().item():.3g}")
-    return torch.special.entr(weights).sum(dim)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+    # The slope of −p ln p at 0 is infinite; taken as 0, it leaves masked weights out of the gradient.
+    logarithm = weights.masked_fill(weights == 0, 1.0).log()
+    return -(weights * logarithm).sum(dim)

@@ -57,6 +57,7 @@ class CharTokenizer:
         """
         if tokens.ndim != 1:
             raise ValueError(f"tokens must have shape (T,), got {tuple(tokens.shape)}")
+        tokens = tokens.long()  # a narrow dtype could not be compared with the number of symbols
         if ((tokens < 0) | (tokens >= len(self))).any():
             raise ValueError(f"tokens must lie between 0 and {len(self) - 1}, got {tokens.tolist()}")
         return "".join(self.symbols[i] for i in tokens.tolist())

@@ -1,0 +1,44 @@
+# make site   build the site into site/       make test   prove it
+# make serve  live preview                    make clean  forget everything that was made
+#
+# PYTHON=python3.12 chooses another interpreter; pip's own variables (PIP_EXTRA_INDEX_URL, …) apply.
+
+SUPPORTED = import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(firstword $(foreach p,python3 python3.13 python3.12 python3.11,$(shell $(p) -c '$(SUPPORTED)' 2>/dev/null && echo $(p))))
+RUN := .venv/bin/python
+
+# Material announces its successor on every run. The date of a page is that of the commit, so that two
+# builds of the same commit give the same bytes.
+export NO_MKDOCS_2_WARNING := 1
+export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
+
+.PHONY: site test serve clean
+.DELETE_ON_ERROR:
+
+site: .venv/site.made
+	@rm -rf site; mkdir -p .cache; new=$$(mktemp -d .cache/site-XXXXXX); trap 'rm -rf "$$new"' EXIT; \
+	$(RUN) -m mkdocs build --strict --site-dir "$$new" && rm -rf site && mv "$$new" site && chmod 755 site
+	@echo "The site is in site/. To read it: $(RUN) -m http.server --directory site, then http://localhost:8000"
+
+test: .venv/test.made
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) -m pytest
+
+serve: .venv/site.made
+	$(RUN) -m mkdocs serve
+
+clean:
+	rm -rf site docs/gallery .cache .venv
+
+# Made anew when the pins change; the mark comes last, so an interrupted installation is repeated.
+.venv/site.made: requirements.txt pyproject.toml
+	@test -n "$(PYTHON)" || { echo "attnkit needs Python 3.11, 3.12 or 3.13; name one with make PYTHON=…" >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable ".[site]"
+	@touch $@
+
+.venv/test.made: .venv/site.made
+	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable ".[site,test]"
+	@touch $@

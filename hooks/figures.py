@@ -1,0 +1,53 @@
+"""Figures as the site wants them: one SVG for light and dark, with alternative text and a size."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from attnkit.plot import INK
+
+# In an <img> the scheme of the reader's system decides; without support the light ink is used.
+_TWO_SCHEMES = "<style>svg{color:#24292f}@media (prefers-color-scheme:dark){svg{color:#d5d8de}}</style>"
+_PX_PER_PT = 96 / 72
+
+
+class FigureError(ValueError):
+    """A figure cannot be published; the message says what it lacks."""
+
+
+def scrape(block: Any, script: Any, **_: Any) -> str:
+    """Save the open figures of a code block and return the Markdown that shows them (plugin interface)."""
+    import matplotlib.pyplot as plt
+
+    markdown = ""
+    for number in plt.get_fignums():
+        figure = plt.figure(number)
+        alt = " ".join(str(figure.get_label()).split())
+        if not alt:
+            raise FigureError('a figure without description: say what is to be seen with fig.set_label("…")')
+        path = Path(next(script.run_vars.image_path_iterator)).with_suffix(".svg")
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+        width, height = finish(path)
+        source = path.relative_to(script.gallery.generated_dir).as_posix()
+        size = f'width="{width}" height="{height}" loading="lazy"'
+        markdown += f"\n![{_escape(alt)}]({source}){{: .figure {size} }}\n"
+    plt.close("all")
+    return markdown
+
+
+def finish(path: Path) -> tuple[int, int]:
+    """Make an SVG of matplotlib follow the reader's colour scheme; return its size in CSS pixels."""
+    svg = path.read_text(encoding="utf-8")
+    svg = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", svg, flags=re.S)
+    svg = re.sub(r">\s+<", "><", svg).replace(INK, "currentColor")
+    svg, found = re.subn(r"(<svg\b[^>]*>)", lambda tag: tag[1] + _TWO_SCHEMES, svg, count=1)
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    if not found or box is None:
+        raise FigureError(f"{path.name} is not an SVG with a viewBox")
+    path.write_text(svg, encoding="utf-8")
+    return round(float(box[1]) * _PX_PER_PT), round(float(box[2]) * _PX_PER_PT)
+
+
+def _escape(alt: str) -> str:
+    """Keep Markdown from reading the description as markup."""
+    return re.sub(r"[\\`*_\[\]<>$&]", lambda mark: f"&#{ord(mark[0])};", alt)

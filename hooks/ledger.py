@@ -1,0 +1,102 @@
+"""MkDocs hook: every claim of this build on one page and in ``claims.json``, its number on the front page."""
+
+import html
+import json
+from pathlib import Path
+from typing import Any
+
+from markdown.extensions.toc import slugify
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+
+from hooks import pages, plugin
+from hooks.store import Store
+
+COUNT, COUNT_PAGES = "{{ claims }}", "{{ pages }}"
+
+_entries: list[dict[str, Any]] = []
+
+
+@event_priority(-100)
+def on_files(files: Files, config: MkDocsConfig) -> None:
+    root = Path(config.config_file_path).resolve().parent
+    _entries[:] = entries(root)
+    if twice := stated_twice(_entries):
+        raise PluginError("claims stated twice, so that nobody could tell them apart:\n" + "\n".join(twice))
+    listing = json.dumps(_entries, indent=1, ensure_ascii=False) + "\n"
+    files.append(File.generated(config, "claims.json", content=listing))
+    files.append(File.generated(config, "claims.md", content=markdown(root, _entries)))
+
+
+def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    if page.file.src_uri not in ("index.md", "claims.md"):
+        return text
+    number_of_pages = len({entry["page"] for entry in _entries})
+    return text.replace(COUNT, f"{len(_entries):,}").replace(COUNT_PAGES, str(number_of_pages))
+
+
+def entries(root: Path) -> list[dict[str, Any]]:
+    """The claims of all recorded scripts, in reading order, each with the page and section that makes it."""
+    store, found = Store(root, plugin.options(root)), []
+    for script in plugin.scripts(root):
+        record = store.read(script)
+        if record is None:  # only while serving: its page shows the failure
+            continue
+        sections = plugin.sections(script)
+        source = script.relative_to(root)
+        for claim in record.claims:
+            section = next(heading for line, heading in reversed(sections) if line <= claim["line"])
+            anchor = "" if section == sections[0][1] else f"#{slugify(section, '-')}"
+            found.append(
+                {
+                    "statement": claim["statement"],
+                    "measured": claim["measured"].rstrip(","),
+                    "allowed": claim["allowed"],
+                    "title": sections[0][1],
+                    "section": section,
+                    "page": f"{source.with_suffix('').as_posix()}/",
+                    "address": f"{source.with_suffix('').as_posix()}/{anchor}",
+                    "source": f"{source.as_posix()}:{claim['line']}",
+                }
+            )
+    return found
+
+
+def stated_twice(listed: list[dict[str, Any]]) -> list[str]:
+    """Statements that occur more than once, each with the places that make it."""
+    places: dict[str, list[str]] = {}
+    for entry in listed:
+        places.setdefault(entry["statement"], []).append(entry["source"])
+    return [f"{statement}: {', '.join(where)}" for statement, where in places.items() if len(where) > 1]
+
+
+def markdown(root: Path, listed: list[dict[str, Any]]) -> str:
+    """The page: a table for each script, under a heading for each part."""
+    text = (
+        "---\ndescription: Every claim that this build checked, with what was measured and allowed.\n---\n\n"
+        f"# All {COUNT} claims of this build\n\n"
+        "Each of them was computed again and held when this site was built; had one failed, there would be "
+        "no site. The same list for machines: [claims.json](claims.json).\n"
+    )
+    part = ""
+    for address in dict.fromkeys(entry["page"] for entry in listed):
+        of_page = [entry for entry in listed if entry["page"] == address]
+        if address.split("/")[1] != part:
+            part = address.split("/")[1]
+            text += f"\n## {pages.title((root / plugin.GALLERY / part / 'README.md').read_text(encoding='utf-8'))}\n"
+        text += f"\n### [{of_page[0]['title']}]({address.removesuffix('/')}.md)\n\n{_table(of_page)}\n"
+    return text
+
+
+def _table(listed: list[dict[str, Any]]) -> str:
+    rows = "".join(
+        f'<tr><td><a href="{get_relative_url(entry["address"], "claims/")}">{html.escape(entry["statement"])}</a></td>'
+        f"<td>{html.escape(entry['measured'])}</td><td>{html.escape(entry['allowed'])}</td></tr>\n"
+        for entry in listed
+    )
+    head = "<tr><th>claim</th><th>measured</th><th>allowed</th></tr>"
+    return f'<table class="claims"><thead>{head}</thead><tbody>\n{rows}</tbody></table>'

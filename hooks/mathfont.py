@@ -1,0 +1,58 @@
+"""STIX Two Math, cut down to the glyphs that the site's formulas use."""
+
+import io
+import unicodedata
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
+
+from fontTools import subset as font_subset
+from fontTools.ttLib import TTFont
+
+#: Drawn by MathML itself or stretched from these: roots, fences, bars, braces, accents.
+_BY_THE_RENDERER = "√‖|⟨⟩(){}[]⌊⌋⌈⌉¯ˆ˜→⏞⏟−′"
+
+
+@cache
+def _source() -> bytes:
+    # Looked up, not imported: the package itself is of no use here.
+    found = distribution("ziamath").locate_file("ziamath/fonts/STIXTwoMath-Regular.ttf")
+    return Path(str(found)).read_bytes()
+
+
+@cache
+def _covered() -> frozenset[int]:
+    return frozenset(TTFont(io.BytesIO(_source()), lazy=True).getBestCmap() or ())
+
+
+def missing(characters: set[str]) -> list[str]:
+    """Characters that the font cannot draw, in order; spaces and invisible operators need no glyph."""
+    return sorted(c for c in characters if _visible(c) and not all(ord(s) in _covered() for s in _shown_as(c)))
+
+
+def subset(characters: set[str]) -> bytes:
+    """The font as WOFF2 with the glyphs for ``characters``, their variants and the layout constants."""
+    options = font_subset.Options(layout_features=[], flavor="woff2", hinting=False, notdef_outline=True)
+    options.recalc_timestamp = False
+    font = font_subset.load_font(io.BytesIO(_source()), options)
+    cutter = font_subset.Subsetter(options)
+    shown = {s for c in characters | set(_BY_THE_RENDERER) for s in _shown_as(c)}
+    cutter.populate(unicodes=sorted(ord(s) for s in shown if ord(s) in _covered()))
+    cutter.subset(font)
+    out = io.BytesIO()
+    font_subset.save_font(font, out, options)
+    return out.getvalue()
+
+
+def _visible(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cf", "Cc", "Zs")
+
+
+def _shown_as(character: str) -> set[str]:
+    """A lone letter is shown as a mathematical italic, upright inside a word: keep both."""
+    if character == "h":
+        return {"h", "ℎ"}  # U+210E: the block of mathematical italics has a hole there
+    for first, last, italic in (("a", "z", 0x1D44E), ("A", "Z", 0x1D434), ("α", "ω", 0x1D6FC), ("Α", "Ω", 0x1D6E2)):
+        if first <= character <= last:
+            return {character, chr(italic + ord(character) - ord(first))}
+    return {character}

@@ -1,0 +1,120 @@
+"""What several tests share: where the project is, and the site as this tree builds it."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The folder that holds mkdocs.yml."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built strictly from the tree as it is now."""
+    folder = tmp_path_factory.mktemp("built") / "site"
+    result = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    return folder
+
+
+SCRIPT = '''r"""
+# {title}
+
+One claim and one figure.
+
+*Sources:* [Somebody (2000)](../../references.md#somebody2000), section 1.
+"""
+
+import matplotlib.pyplot as plt
+import torch
+
+from attnkit import claims, softmax
+
+plt.style.use("attnkit.paper")
+
+# %%
+# ## Step
+#
+# Weights $\\alpha$ sum to one:
+#
+# $$\\sum_j \\alpha_j = 1.$$
+
+weights = softmax(torch.zeros(4))
+claims.close("the weights of {title} sum to 1", weights.sum(), 1.0, atol=1e-6)
+
+# %%
+
+fig, ax = plt.subplots()
+ax.bar(range(4), weights.numpy())
+fig.set_label("Four bars of equal height, drawn for {title}.")
+{more}
+# %%
+# ## Try it
+#
+# - More bars.
+'''
+
+
+class SmallSite:
+    """A site of its own in a temporary folder: the real hooks and package, a gallery made to order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder
+        for name in ("attnkit", "hooks"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        (folder / "docs" / "assets").mkdir(parents=True)
+        shutil.copy(ROOT / "docs/assets/attnkit.css", folder / "docs/assets")
+        (folder / "docs/index.md").write_text("# Home\n\nWelcome to $x$.\n", encoding="utf-8")
+        (folder / "docs/references.md").write_text('# References\n\n<p id="somebody2000">S.</p>\n', encoding="utf-8")
+        nav = "nav:\n  - Home: index.md\n  - Gallery: gallery\n  - Claims: claims.md\n  - References: references.md\n"
+        config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+        (folder / "mkdocs.yml").write_text(re.sub(r"^nav:\n(  - .*\n)+", nav, config, flags=re.M), encoding="utf-8")
+        (folder / "gallery/1_part").mkdir(parents=True)
+        (folder / "gallery/README.md").write_text("# The gallery\n\nAll.\n", encoding="utf-8")
+        (folder / "gallery/1_part/README.md").write_text("# 1 · Part\n\nSome.\n", encoding="utf-8")
+
+    def add(self, stem: str, more: str = "") -> Path:
+        """Write a good script, with ``more`` at its end, and return its path."""
+        script = self.root / "gallery/1_part" / f"{stem}.py"
+        script.write_text(SCRIPT.format(title=f"page {stem}", more=more), encoding="utf-8")
+        return script
+
+    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """``python -m`` with ``arguments`` in the site's folder, without colours."""
+        return subprocess.run(
+            [sys.executable, "-m", *arguments],
+            cwd=self.root,
+            env=os.environ | {"NO_MKDOCS_2_WARNING": "1"} | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def build(self, **environment: str) -> subprocess.CompletedProcess[str]:
+        """A strict build into ``site/``."""
+        return self.run("mkdocs", "build", "--strict", **environment)
+
+
+@pytest.fixture
+def small_site(tmp_path: Path) -> SmallSite:
+    """A small site with one good script, ``good``."""
+    made = SmallSite(tmp_path / "project")
+    made.add("good")
+    return made

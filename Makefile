@@ -1,5 +1,6 @@
 # make site   build the site into site/       make test   prove it
-# make serve  live preview                    make clean  forget everything that was made
+# make serve  live preview                    make bench  measure the build
+# make zensical  the same pages by another renderer   make clean  forget everything that was made
 #
 # PYTHON=python3.12 chooses another interpreter; pip's own variables (PIP_EXTRA_INDEX_URL, …) apply.
 
@@ -12,7 +13,7 @@ RUN := .venv/bin/python
 export NO_MKDOCS_2_WARNING := 1
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
-.PHONY: site test serve clean
+.PHONY: site test serve bench zensical clean
 .DELETE_ON_ERROR:
 
 site: .venv/site.made
@@ -29,6 +30,13 @@ test: .venv/test.made
 serve: .venv/site.made
 	$(RUN) -m mkdocs serve
 
+bench: .venv/site.made
+	$(RUN) -m benchmarks.build
+
+zensical: .venv/site.made .cache/zensical-env/made
+	$(RUN) -m hooks
+	$(RUN) -m hooks.zensical "$(CURDIR)/.cache/zensical-env/bin/zensical"
+
 clean:
 	rm -rf site docs/gallery .cache .venv
 
@@ -41,4 +49,10 @@ clean:
 
 .venv/test.made: .venv/site.made
 	$(RUN) -m pip install --quiet --disable-pip-version-check --constraint requirements.txt --editable ".[site,test]"
+	@touch $@
+
+# Zensical and MkDocs Material want different versions of what they share.
+.cache/zensical-env/made: Makefile
+	$(PYTHON) -m venv --clear .cache/zensical-env
+	.cache/zensical-env/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73
 	@touch $@

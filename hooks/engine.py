@@ -14,6 +14,8 @@ from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 
+from tqdm import tqdm
+
 from hooks import plugin
 from hooks.store import Record, Store
 from hooks.worker import RESULT, work
@@ -71,11 +73,17 @@ def run(store: Store, scripts: list[Path], *, jobs: int, say: Callable[[str], No
     queue = sorted(scripts, key=seconds)  # the longest is taken first, from the end
     running: list[_Running] = []
     failures: dict[Path, Failure] = {}
+    bar = tqdm(total=len(scripts), unit="script", disable=None, leave=False)  # None: only on a terminal
+
+    def tell(line: str) -> None:
+        with tqdm.external_write_mode():
+            say(line)
+
     try:
         while queue or running:
             while queue and len(running) < jobs:
                 running.append(_start(store, queue.pop(), stages))
-                say(f"{running[-1].script.stem}: running")
+                tell(f"{running[-1].script.stem}: running")
             wait([one.process.sentinel for one in running], timeout=0.2)
             for one in running:
                 if time.monotonic() - one.started > one.time_limit and one.process.is_alive():
@@ -83,14 +91,17 @@ def run(store: Store, scripts: list[Path], *, jobs: int, say: Callable[[str], No
                     _kill(one)
             for one in [one for one in running if not one.process.is_alive()]:
                 running.remove(one)
+                bar.update()
                 outcome = _finish(store, one)
+                shutil.rmtree(one.stage, ignore_errors=True)
                 took = time.monotonic() - one.started
                 if isinstance(outcome, Failure):
                     failures[one.script] = outcome
-                    say(f"{one.script.stem}: FAILED after {took:.1f} s")
+                    tell(f"{one.script.stem}: FAILED after {took:.1f} s")
                 else:
-                    say(f"{one.script.stem}: {took:.1f} s, {len(outcome.claims)} claims hold")
+                    tell(f"{one.script.stem}: {took:.1f} s, {len(outcome.claims)} claims hold")
     finally:
+        bar.close()
         for one in running:  # left only by an interruption
             _kill(one)
         shutil.rmtree(stages, ignore_errors=True)
@@ -135,10 +146,10 @@ def _finish(store: Store, one: _Running) -> Record | Failure:
         )
     if not result["ok"]:
         return Failure(one.script, result["what"], result["line"], result["traceback"])
-    store.publish(one.script, one.stage, result=result, seconds=seconds, before=one.before)
-    record = store.read(one.script)
-    assert record is not None, "a record that was just written can be read"
-    return record
+    try:
+        return store.publish(one.script, one.stage, result=result, seconds=seconds, before=one.before)
+    except OSError as error:
+        return Failure(one.script, f"its outputs could not be stored: {error}")
 
 
 def _ending(exit_code: int | None) -> str:

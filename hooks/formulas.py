@@ -39,7 +39,11 @@ def on_pre_build(config: MkDocsConfig) -> None:
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    where = page.file.src_uri
+    return convert(content, page.file.src_uri)
+
+
+def convert(content: str, where: str) -> str:
+    """The HTML of a page with its formulas as MathML; what is wrong with them is kept for ``finish``."""
     for heading in _HEADING.finditer(content):
         if "arithmatex" in heading[0]:
             _problems.append(f"{where}: a formula in a heading (the contents list would show TeX): {heading[0]}")
@@ -52,12 +56,21 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
-    """Every page is read and none is written yet: report what is wrong, or add the font."""
+    """Every page is read and none is written yet."""
+    files.append(File.generated(config, FONT, content=finish()))
+
+
+def finish() -> bytes:
+    """The font for all formulas converted so far.
+
+    Raises:
+        PluginError: a formula was bad; the message lists them all.
+    """
     for character in mathfont.missing(set(_characters)):
         _problems.append(f"{_characters[character]}: the mathematics font has no glyph for {character!r}")
     if _problems:
         raise PluginError(f"{len(_problems)} problems with formulas\n" + "\n".join(_problems))
-    files.append(File.generated(config, FONT, content=mathfont.subset(set(_characters))))
+    return mathfont.subset(set(_characters))
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -35,8 +35,13 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if page.file.src_uri not in ("index.md", "claims.md"):
         return text
-    number_of_pages = len({entry["page"] for entry in _entries})
-    return text.replace(COUNT, f"{len(_entries):,}").replace(COUNT_PAGES, str(number_of_pages))
+    return with_counts(text, _entries)
+
+
+def with_counts(text: str, listed: list[dict[str, Any]]) -> str:
+    """Put the number of claims, and of pages that make them, where the text asks for them."""
+    number_of_pages = len({entry["page"] for entry in listed})
+    return text.replace(COUNT, f"{len(listed):,}").replace(COUNT_PAGES, str(number_of_pages))
 
 
 def entries(root: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 import platform
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -91,7 +92,7 @@ class Store:
 
     def publish(
         self, script: Path, stage: Path, *, result: dict[str, Any], seconds: float, before: dict[str, str]
-    ) -> None:
+    ) -> Record:
         """Move what the run left in ``stage`` into place, and vouch for it.
 
         Args:
@@ -109,7 +110,10 @@ class Store:
             outputs[name] = digest_of(source)
             target = self.docs / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(source, target)
+            # Written beside its place, on the same file system, and moved there whole.
+            aside = target.with_name(f".{target.name}.part")
+            shutil.copyfile(source, aside)
+            os.replace(aside, target)
         fingerprint = self.fingerprint(script, result["loaded"])
         fingerprint |= {name: digest for name, digest in before.items() if name in fingerprint}
         record = Record(fingerprint, outputs, result["claims"], round(seconds, 2), result["loaded"])
@@ -118,6 +122,7 @@ class Store:
         temporary = file.with_suffix(".part")
         temporary.write_text(json.dumps(asdict(record), indent=1), encoding="utf-8")
         os.replace(temporary, file)
+        return record
 
     def snapshot(self, script: Path) -> dict[str, str]:
         """Digests of everything ``script`` may load, as it stands now."""

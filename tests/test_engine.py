@@ -1,5 +1,6 @@
 """What runs, and why: fingerprints, interruptions, two builds at once, and the same bytes every time."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -309,6 +310,53 @@ def test_ten_megabytes_of_output_are_refused_by_name(small_site):
     run = small_site.run("hooks")
     assert run.returncode == 1
     assert "ValueError: a block printed 10,000,001 characters; a page shows at most 20,000" in run.stderr
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, options: str):
+    """A small file system of its own on ``folder``; the test is skipped where that is not allowed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("size", ["16k", "32k"])
+def test_a_full_disk_fails_the_build_and_leaves_nothing(site, clean, size):
+    shutil.rmtree(site.root / ".cache")
+    shutil.rmtree(site.root / "docs/gallery")
+    with mounted(site.root / ".cache", f"size={size}"):
+        run = site.run("hooks")
+        assert run.returncode == 1
+        assert "0 of 2 scripts are good" in run.stdout
+        assert "its process ended before the script did" in run.stderr or "No space left on device" in run.stderr
+    run = site.run("hooks")
+    assert run.returncode == 0, run.stderr
+    assert tree(site.root / "docs") == tree(clean.root / "docs")
+
+
+def test_a_full_disk_under_the_pages_fails_the_build_and_leaves_nothing(site, clean):
+    shutil.rmtree(site.root / ".cache")
+    shutil.rmtree(site.root / "docs/gallery")
+    with mounted(site.root / "docs/gallery", "size=40k"):
+        run = site.run("hooks")
+        assert run.returncode == 1
+        assert "its outputs could not be stored: " in run.stderr
+        assert "No space left on device" in run.stderr
+    run = site.run("hooks")
+    assert run.returncode == 0, run.stderr
+    assert tree(site.root / "docs") == tree(clean.root / "docs")
+
+
+def test_a_read_only_docs_folder_is_named(site):
+    with mounted(site.root / "docs/gallery", "ro"):
+        build = site.build()
+    assert build.returncode != 0
+    assert f"the build must be able to write to {site.root / 'docs/gallery'}: Read-only file system" in build.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_named(site):

@@ -1,7 +1,6 @@
 """Formulas become MathML, bad ones stop the build, and the font holds what they show."""
 
 import io
-from types import SimpleNamespace
 
 import markdown
 import pytest
@@ -12,12 +11,11 @@ from hooks import formulas, mathfont
 
 
 def rendered(markdown_text: str) -> str:
-    """The HTML of a page after the hook; problems are kept until the hook's on_env."""
+    """The HTML of a page after the hook; problems are kept until ``finish``."""
     html = markdown.markdown(
         markdown_text, extensions=["pymdownx.arithmatex"], extension_configs={"pymdownx.arithmatex": {"generic": True}}
     )
-    page = SimpleNamespace(file=SimpleNamespace(src_uri="some/page.md"))
-    return formulas.on_page_content(html, page=page, config=None, files=None)
+    return formulas.convert(html, "some/page.md")
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +50,7 @@ def test_characters_that_html_escapes_are_read_as_tex():
 def test_a_bad_formula_is_reported_with_page_and_formula(text, complaint):
     rendered(text)
     with pytest.raises(PluginError) as stop:
-        formulas.on_env(None, config=None, files=None)
+        formulas.finish()
     assert "some/page.md: " in str(stop.value)
     assert complaint in str(stop.value)
 
@@ -60,7 +58,7 @@ def test_a_bad_formula_is_reported_with_page_and_formula(text, complaint):
 def test_every_bad_formula_is_reported_at_once():
     rendered(r"$\one$ and $\two$")
     with pytest.raises(PluginError, match=r"(?s)2 problems.*\\one.*\\two"):
-        formulas.on_env(None, config=None, files=None)
+        formulas.finish()
 
 
 def test_a_reference_links_to_a_later_equation():

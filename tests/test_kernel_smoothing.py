@@ -294,7 +294,7 @@ def test_leading_axes_that_do_not_broadcast_are_an_error_that_names_both():
         nadaraya_watson(randn(2, 5, 3), randn(11, 7, 3), randn(7, 1), 0.7)
     with pytest.raises(ValueError, match=message.format(*["weights", "values"] * 2)):
         nadaraya_watson(randn(5, 3), randn(2, 7, 3), randn(11, 7, 1), 0.7)
-    with pytest.raises(ValueError, match=message.format(*["queries", "values"] * 2)):
+    with pytest.raises(ValueError, match=message.format(*["weights", "values"] * 2)):
         nadaraya_watson(randn(2, 5, 3), randn(7, 3), randn(11, 7, 1), 0.7)
 
 

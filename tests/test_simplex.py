@@ -101,7 +101,7 @@ def test_the_smallest_temperature_is_argmax_and_the_largest_are_uniform(dtype):
 
 def test_gradients_at_the_smallest_and_the_largest_temperature_are_finite():
     scores = torch.tensor([1.0, 2.0, -INF], requires_grad=True)
-    for temperature in (torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max):
+    for temperature in (torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max, INF):
         (grad,) = torch.autograd.grad(softmax(scores, temperature)[0], scores)
         assert grad.isfinite().all()
 

@@ -76,7 +76,7 @@ def repeat_heads(x: Tensor, n_heads: int) -> Tensor:
         Shape (..., n_heads, S, d).
 
     Raises:
-        ValueError: ``n_heads`` is no multiple of the heads of ``x``.
+        ValueError: ``x`` has fewer than three axes, or ``n_heads`` is no positive multiple of its heads.
 
     Source:
         Ainslie et al. (2023), "GQA", section 2.2.
@@ -167,7 +167,7 @@ class MultiHeadAttention(nn.Module):
         bias: whether the four projections have one.
 
     Raises:
-        ValueError: a default width is needed and ``n_heads`` does not divide ``d_model``, or
+        ValueError: ``n_heads`` is below 1, a default width is needed and ``n_heads`` does not divide ``d_model``, or
             ``n_kv_heads`` does not divide ``n_heads``.
 
     Source:

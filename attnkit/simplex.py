@@ -48,7 +48,7 @@ def softmax(scores: Tensor, temperature: float = 1.0, dim: int = -1) -> Tensor:
     if not temperature >= limits.tiny:
         raise ValueError(f"temperature must be at least {limits.tiny:.3g} for {wide.dtype}, got {temperature}")
     if temperature > limits.max:  # infinite, as far as this dtype can tell
-        wide = torch.zeros_like(wide).masked_fill(wide == -math.inf, -math.inf)
+        wide = (0 * wide).masked_fill(wide == -math.inf, -math.inf)
         temperature = 1.0
     if scores.numel() == 0:
         return scores.clone()

@@ -43,7 +43,7 @@ def _check(store: Store, scripts: list[Path], why: bool, jobs: int, *, everythin
         print(f"\n{failure.report(store.root)}", file=sys.stderr)
     if not failures and everything:
         store.sweep([record for script in scripts if (record := store.read(script))])
-        pages.write_index(store.root / plugin.GALLERY, store.docs / "gallery")
+        pages.write_index(store.root / plugin.GALLERY, scripts, store.docs / "gallery")
     print(f"{len(scripts) - len(failures)} of {len(scripts)} scripts are good")
     return 1 if failures else 0
 

@@ -174,6 +174,7 @@ def _context() -> ForkServerContext | SpawnContext:
     """Processes that start clean, from a server that has imported the slow libraries already."""
     # One thread and a fixed hash seed each; set before the server starts, so that it inherits them.
     os.environ.update({"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0", "MPLBACKEND": "agg"})
+    os.environ["PYTHONUTF8"] = "1"  # claims are printed with a tick
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # a preview would take new files in attnkit for an edit
     if sys.platform == "win32":
         return multiprocessing.get_context("spawn")

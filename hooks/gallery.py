@@ -4,7 +4,7 @@ import logging
 import shutil
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from filelock import FileLock
 from mkdocs.config.defaults import MkDocsConfig
@@ -61,10 +61,13 @@ def on_pre_build(config: MkDocsConfig) -> None:
 
 @event_priority(-100)
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    """Take the plugin's marks away (only a record says that a page may be kept) and redo its index."""
+    """Take the plugin's marks away (only a record says that a page may be kept), redo its index and order."""
     root = _root(config)
     plugin.unmark(root)
-    pages.write_index(root / plugin.GALLERY, root / plugin.DOCS / "gallery")
+    scripts = plugin.scripts(root)
+    pages.write_index(root / plugin.GALLERY, scripts, root / plugin.DOCS / "gallery")
+    place = {script.relative_to(root).with_suffix(".md").as_posix(): number for number, script in enumerate(scripts)}
+    config.nav = _in_reading_order(config.nav, place)
 
 
 @event_priority(-100)
@@ -78,6 +81,21 @@ def on_build_error(error: Exception) -> None:
     if not _serving and _site is not None:
         shutil.rmtree(_site, ignore_errors=True)
     _release()
+
+
+def _in_reading_order(nav: Any, place: dict[str, int]) -> Any:
+    """The navigation with the pages of each part, which the plugin sorts by name, in their own order."""
+    if isinstance(nav, list):
+        # Sorting is stable, so whatever is no gallery page stays where it is, before those that are.
+        ordered = sorted(nav, key=lambda entry: place.get(next(iter(entry.values())), -1) if _is_page(entry) else -1)
+        return [_in_reading_order(entry, place) for entry in (ordered if any(map(_is_page, nav)) else nav)]
+    if isinstance(nav, dict):
+        return {title: _in_reading_order(entry, place) for title, entry in nav.items()}
+    return nav
+
+
+def _is_page(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(value, str) for value in entry.values())
 
 
 def _release() -> None:

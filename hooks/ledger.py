@@ -60,7 +60,7 @@ def entries(root: Path) -> list[dict[str, Any]]:
                 {
                     "statement": claim["statement"],
                     "measured": claim["measured"].rstrip(","),
-                    "allowed": claim["allowed"],
+                    "allowed": claim["allowed"].removeprefix("allowed "),
                     "title": sections[0][1],
                     "section": section,
                     "page": f"{source.with_suffix('').as_posix()}/",
@@ -104,4 +104,4 @@ def _table(listed: list[dict[str, Any]]) -> str:
         for entry in listed
     )
     head = "<tr><th>claim</th><th>measured</th><th>allowed</th></tr>"
-    return f'<table class="claims"><thead>{head}</thead><tbody>\n{rows}</tbody></table>'
+    return f"<table><thead>{head}</thead><tbody>\n{rows}</tbody></table>"

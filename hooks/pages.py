@@ -1,5 +1,6 @@
 """The Markdown of the gallery: a page from a script's blocks, and an index with a card per page."""
 
+import itertools
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,7 @@ def page(source: str, stem: str, blocks: list[Block]) -> str:
             parts.append(block.text.strip())
         else:
             parts.append(_fenced(block.text, "python"))
-            if block.printed.strip():
-                parts.append(_fenced(block.printed, "{.text .output}"))
+            parts.extend(_output(block.printed))
             if block.figures.strip():
                 parts.append(block.figures.strip())
     parts.append(f"## Download\n\nThe page to run at home: [`{stem}.py`]({stem}.py) · [`{stem}.ipynb`]({stem}.ipynb)")
@@ -46,13 +46,13 @@ def title(markdown: str) -> str:
     return found[1].strip()
 
 
-def write_index(gallery: Path, docs: Path) -> None:
+def write_index(gallery: Path, scripts: list[Path], docs: Path) -> None:
     """Write the gallery's front page: every part with its README and a card for each of its pages."""
     text = (gallery / "README.md").read_text(encoding="utf-8").strip()
-    for part in sorted(p for p in gallery.iterdir() if (p / "README.md").exists()):
+    for part in dict.fromkeys(script.parent for script in scripts):
         readme = (part / "README.md").read_text(encoding="utf-8").strip()
         text += f'\n\n#{readme}\n\n<div class="cards" markdown>\n'
-        for script in sorted(part.glob("*.py")):
+        for script in (script for script in scripts if script.parent == part):
             text += _card(part.name, script.stem, (docs / part.name / f"{script.stem}.md").read_text(encoding="utf-8"))
         text += "\n</div>"
     (docs / "index.md").write_text(text + "\n", encoding="utf-8")
@@ -64,6 +64,17 @@ def _card(part: str, stem: str, markdown: str) -> str:
         attributes = picture["attributes"].replace(".figure", ".thumbnail")
         image = f"![{picture['alt']}]({part}/{picture['source']}){{{attributes}}} "
     return f"\n[{image}{title(markdown)}]({part}/{stem}.md)\n"
+
+
+def _output(printed: str) -> list[str]:
+    """What a block printed: claims are sentences and may wrap, anything else keeps its lines."""
+    runs = itertools.groupby(printed.splitlines(), key=lambda line: line.startswith("✓ "))
+    texts = [(claims, "\n".join(lines)) for claims, lines in runs]
+    return [
+        _fenced(text, "{.text .output .claims}" if claims else "{.text .output}")
+        for claims, text in texts
+        if text.strip()
+    ]
 
 
 def _fenced(text: str, language: str) -> str:

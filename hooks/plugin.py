@@ -29,8 +29,10 @@ def options(root: Path) -> dict[str, Any]:
 
 
 def scripts(root: Path) -> list[Path]:
-    """Every gallery script, in reading order."""
-    return sorted((root / GALLERY).glob("*/*.py"))
+    """Every gallery script in reading order: part by part, within a part as ``# mkdocs_gallery_order`` says."""
+    return sorted(
+        (root / GALLERY).glob("*/*.py"), key=lambda script: (script.parent, header(script, "order", 99), script)
+    )
 
 
 def header(script: Path, name: str, default: float) -> float:

@@ -176,6 +176,12 @@ def test_titles_and_file_names_are_unique():
     assert not [title for title, count in (titles + stems).items() if count > 1]
 
 
+def test_every_script_has_its_own_place_in_its_part():
+    for part in {script.parent for script in SCRIPTS}:
+        places = [plugin.header(script, "order", 99) for script in SCRIPTS if script.parent == part]
+        assert places == list(range(1, len(places) + 1)), part.name
+
+
 def test_no_claim_is_stated_twice(runs):
     stated = Counter(
         line.split("   ")[0] for run in runs.values() for line in run.stdout.splitlines() if line.startswith("✓ ")

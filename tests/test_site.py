@@ -155,3 +155,12 @@ def test_pages_can_be_downloaded_as_script_and_notebook(site):
         folder = site / script.relative_to(ROOT).parent
         assert (folder / script.name).read_bytes() == script.read_bytes()
         assert (folder / f"{script.stem}.ipynb").exists()
+
+
+def test_pages_follow_each_other_in_reading_order(site):
+    wanted = [built(script).removesuffix("index.html") for script in plugin.scripts(ROOT)]
+    html = (site / built(plugin.scripts(ROOT)[0])).read_text(encoding="utf-8")
+    links = re.findall(r'<a href="([^"]*)" class="md-nav__link', html)
+    page = f"http://site/{wanted[0]}"
+    found = [urlsplit(urljoin(page, link)).path.removeprefix("/") for link in links]
+    assert [path for path in dict.fromkeys(found) if path in wanted] == wanted

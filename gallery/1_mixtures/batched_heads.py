@@ -12,6 +12,8 @@ weights is no full explanation of the output it made.
 [Wiegreffe and Pinter (2019)](../../references.md#wiegreffe2019), for the debate.
 """
 
+# mkdocs_gallery_order = 4
+
 import matplotlib.pyplot as plt
 import torch
 

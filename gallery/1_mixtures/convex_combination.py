@@ -8,6 +8,8 @@ wherever the weights come from, the output lies inside the convex hull of the va
 [Vaswani et al. (2017)](../../references.md#vaswani2017), section 3.2.
 """
 
+# mkdocs_gallery_order = 1
+
 import matplotlib.pyplot as plt
 import torch
 

@@ -12,6 +12,8 @@ mixtures, and why repeating one of them leaves the same vector at every position
 [Dong et al. (2021)](../../references.md#dong2021), for what this means in deep attention.
 """
 
+# mkdocs_gallery_order = 3
+
 import matplotlib.pyplot as plt
 import torch
 

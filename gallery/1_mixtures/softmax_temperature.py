@@ -3,7 +3,8 @@ r"""
 
 Softmax turns scores into the weights of a mixture. This page derives what that choice means: only
 differences of scores count, temperature leads from "the winner takes all" to "all are equal", and
-the weights are the best compromise between a high mean score and a high entropy.
+the weights are the best compromise between a high mean score and a high entropy. The
+[derivation](../../derivations/softmax.md) adds the proofs in full and the spectrum of the Jacobian.
 
 *Sources:* [Bridle (1990)](../../references.md#bridle1990), for the name;
 [Hinton et al. (2015)](../../references.md#hinton2015), equation 1, for the temperature;
@@ -11,6 +12,8 @@ the weights are the best compromise between a high mean score and a high entropy
 [Gao and Pavel (2017)](../../references.md#gao2017), Propositions 1 and 2, for the Jacobian;
 [Boyd and Vandenberghe (2004)](../../references.md#boyd2004), section 3.3.1, for the maximum.
 """
+
+# mkdocs_gallery_order = 2
 
 import math
 

@@ -10,6 +10,8 @@ has: a rank bound, a redundancy between queries and keys, and a bias that does n
 [Elhage et al. (2021)](../../references.md#elhage2021), on queries and keys as one matrix.
 """
 
+# mkdocs_gallery_order = 3
+
 import math
 
 import matplotlib.pyplot as plt

@@ -9,6 +9,8 @@ it against torch, shows that concatenation is a sum of heads, and meets the mist
 [Ainslie et al. (2023)](../../references.md#ainslie2023), section 2.2, on shared keys and values.
 """
 
+# mkdocs_gallery_order = 5
+
 import math
 
 import matplotlib.pyplot as plt

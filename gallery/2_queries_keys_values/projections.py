@@ -9,6 +9,8 @@ what goes wrong when one vector has to play all three parts, and what three line
 [Bhojanapalli et al. (2020)](../../references.md#bhojanapalli2020), theorem 1.
 """
 
+# mkdocs_gallery_order = 1
+
 import math
 
 import matplotlib.pyplot as plt

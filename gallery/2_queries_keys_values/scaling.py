@@ -3,10 +3,13 @@ r"""
 
 A dot product of wide random vectors is large for no reason but its width. This page derives why scores
 are divided by the square root of that width, measures what happens without, and says where the argument ends.
+The [derivation](../../derivations/scaling.md) needs weaker conditions, and shows what replaces them.
 
 *Sources:* [Vaswani et al. (2017)](../../references.md#vaswani2017), section 3.2.1 and footnote 4;
 [Yang et al. (2022)](../../references.md#yang2022), definition 4.1, for the other exponent.
 """
+
+# mkdocs_gallery_order = 2
 
 import math
 

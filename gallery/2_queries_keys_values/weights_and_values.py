@@ -8,6 +8,8 @@ shows how a score steers the output, and what breaks when softmax runs along the
 [Locatello et al. (2020)](../../references.md#locatello2020), section 2.1, for softmax along the queries.
 """
 
+# mkdocs_gallery_order = 4
+
 import math
 
 import matplotlib.pyplot as plt

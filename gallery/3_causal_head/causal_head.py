@@ -9,6 +9,8 @@ output depends on a later token, in value or in gradient.
 [Rockafellar (1970)](../../references.md#rockafellar1970), section 1, for barycentric coordinates.
 """
 
+# mkdocs_gallery_order = 1
+
 import math
 
 import matplotlib.pyplot as plt

@@ -3,13 +3,16 @@ r"""
 
 Without positions, self-attention cannot tell one word order from another. The usual test permutes the
 rows of its input, and passes just as well when positions have been added: it tests the layer, not the
-model. This page proves both, and finds the permutation that shows the difference.
+model. This page proves both, and finds the permutation that shows the difference. The
+[derivation](../../derivations/equivariance.md) has the converses and the symmetries of the usual masks.
 
 *Sources:* [Vaswani et al. (2017)](../../references.md#vaswani2017), section 3.5;
 [Yun et al. (2020)](../../references.md#yun2020), Claim 1, for equivariance;
 [Lee et al. (2019)](../../references.md#lee2019), section 3.2, for pooling;
 [Haviv et al. (2022)](../../references.md#haviv2022) for what the causal mask reveals.
 """
+
+# mkdocs_gallery_order = 3
 
 import itertools
 

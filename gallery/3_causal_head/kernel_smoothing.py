@@ -3,7 +3,8 @@ r"""
 
 In 1964, Nadaraya and Watson estimated a curve by averaging its noisy samples, near ones more than far ones.
 This page shows that attention is their estimator: a Gaussian kernel is a softmax of dot products, a kernel
-of positions is a convolution, and $W_Q$ and $W_K$ make the kernel a thing to be learned.
+of positions is a convolution, and $W_Q$ and $W_K$ make the kernel a thing to be learned. The
+[derivation](../../derivations/kernel_smoothing.md) proves each step, with bounds for the limits.
 
 *Sources:* [Nadaraya (1964)](../../references.md#nadaraya1964) and [Watson (1964)](../../references.md#watson1964),
 the estimator; [Epanechnikov (1969)](../../references.md#epanechnikov1969) and
@@ -11,6 +12,8 @@ the estimator; [Epanechnikov (1969)](../../references.md#epanechnikov1969) and
 [Tsai et al. (2019)](../../references.md#tsai2019), section 2, attention as a kernel smoother;
 [Vaswani et al. (2017)](../../references.md#vaswani2017), equation 1.
 """
+
+# mkdocs_gallery_order = 5
 
 import math
 

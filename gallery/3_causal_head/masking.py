@@ -11,6 +11,8 @@ repairs that look equivalent are not, and the places where libraries read the sa
 [Dao (2023)](../../references.md#dao2023), change log of version 2.1, for the alignment of causal masks.
 """
 
+# mkdocs_gallery_order = 2
+
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F

@@ -10,6 +10,8 @@ What tells them apart is a small tilt that depends on the characters and on noth
 [Graham, Knuth and Patashnik (1994)](../../references.md#graham1994), sections 6.3 and 6.4, on harmonic numbers.
 """
 
+# mkdocs_gallery_order = 4
+
 import os
 from collections import Counter
 

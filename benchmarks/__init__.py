@@ -1,0 +1,1 @@
+"""What is measured, each with the command that measures it."""

@@ -1,0 +1,40 @@
+"""Time a command as a whole process: wall clock, processor time of it and all it starts, peak memory."""
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What one run took.
+
+    Attributes:
+        wall: seconds from start to end.
+        cpu: processor seconds, user and system, of the process and all its descendants.
+        memory: MiB at the peak of the largest single process.
+    """
+
+    wall: float
+    cpu: float
+    memory: float
+
+
+def run(command: list[str], folder: Path, **environment: str) -> Cost:
+    """Run ``command`` in ``folder`` once.
+
+    Raises:
+        RuntimeError: it failed; the message holds the end of what it said.
+    """
+    log = folder / "benchmark.log"
+    with log.open("wb") as out:
+        start = time.monotonic()
+        process = subprocess.Popen(command, cwd=folder, env=os.environ | environment, stdout=out, stderr=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.monotonic() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{log.read_text(errors='replace')[-3000:]}")
+    return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)

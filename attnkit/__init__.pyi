@@ -1,5 +1,7 @@
 """What type checkers and editors see; a test holds it against ``_MODULES`` in ``__init__.py``."""
 
+from attnkit.alibi import alibi_bias as alibi_bias
+from attnkit.alibi import alibi_slopes as alibi_slopes
 from attnkit.claims import Claim as Claim
 from attnkit.claims import ClaimError as ClaimError
 from attnkit.claims import above as above
@@ -23,10 +25,28 @@ from attnkit.plot import PALETTE as PALETTE
 from attnkit.plot import PURPLE as PURPLE
 from attnkit.plot import VERMILLION as VERMILLION
 from attnkit.plot import heatmap as heatmap
+from attnkit.recurrent import GRUGates as GRUGates
+from attnkit.recurrent import LSTMGates as LSTMGates
+from attnkit.recurrent import gru_cell as gru_cell
+from attnkit.recurrent import linear_recurrence as linear_recurrence
+from attnkit.recurrent import lstm_cell as lstm_cell
+from attnkit.recurrent import rnn_cell as rnn_cell
+from attnkit.rotary import positions_from_mask as positions_from_mask
+from attnkit.rotary import rotary_frequencies as rotary_frequencies
+from attnkit.rotary import rotate as rotate
 from attnkit.scaled_dot_product import attention as attention
 from attnkit.scaled_dot_product import attention_scores as attention_scores
 from attnkit.simplex import entropy as entropy
 from attnkit.simplex import softmax as softmax
 from attnkit.simplex import softmax_jacobian as softmax_jacobian
+from attnkit.sinusoidal import sinusoidal_encoding as sinusoidal_encoding
+from attnkit.tasks import adding_batch as adding_batch
+from attnkit.tasks import group_batch as group_batch
+from attnkit.tasks import lookup_batch as lookup_batch
+from attnkit.tasks import reverse_batch as reverse_batch
+from attnkit.tasks import sort_batch as sort_batch
 from attnkit.text import CharTokenizer as CharTokenizer
 from attnkit.text import load_text as load_text
+from attnkit.training import History as History
+from attnkit.training import falling_tail as falling_tail
+from attnkit.training import fit as fit

@@ -190,7 +190,8 @@ def main() -> None:
         seconds = sum(record.seconds for s in plugin.scripts(folder / "edits") if (record := store.read(s)))
         costs |= plugin_alone(folder / "plugin") | sphinx_gallery(folder / "sphinx")
         result = table(costs, growth(folder / "growth"), seconds)
-    head = f"{len(plugin.scripts(ROOT))} scripts, {default_jobs()} at once, {os.cpu_count()} cores; one run of `make bench`.\n\n"
+    scripts, jobs = len(plugin.scripts(ROOT)), default_jobs()
+    head = f"{scripts} scripts, {jobs} at once, {os.cpu_count()} cores; one run of `make bench`.\n\n"
     (ROOT / "benchmarks/build.md").write_text(head + result, encoding="utf-8")
     print(head + result)
 

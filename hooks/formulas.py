@@ -5,6 +5,7 @@ No JavaScript, nothing to wait for, and a formula that cannot be read fails the 
 
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 from math_core import LatexError, LatexToMathML
@@ -57,10 +58,10 @@ def convert(content: str, where: str) -> str:
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
     """Every page is read and none is written yet."""
-    files.append(File.generated(config, FONT, content=finish()))
+    files.append(File.generated(config, FONT, content=finish(Path(config.config_file_path).parent)))
 
 
-def finish() -> bytes:
+def finish(root: Path) -> bytes:
     """The font for all formulas converted so far.
 
     Raises:
@@ -70,7 +71,7 @@ def finish() -> bytes:
         _problems.append(f"{_characters[character]}: the mathematics font has no glyph for {character!r}")
     if _problems:
         raise PluginError(f"{len(_problems)} problems with formulas\n" + "\n".join(_problems))
-    return mathfont.subset(set(_characters))
+    return mathfont.cached_subset(set(_characters), root / ".cache" / "font")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -25,6 +25,7 @@ _lock: FileLock | None = None
 def on_startup(command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
     global _serving
     _serving = command == "serve"
+    plugin.quiet()
 
 
 @event_priority(-100)  # after mkdocs-gallery
@@ -33,7 +34,6 @@ def on_config(config: MkDocsConfig) -> None:
     global _site
     _site = Path(config.site_dir)
     config.extra_css = [css for css in config.extra_css if not str(css).startswith("sg_gallery")]
-    plugin.quiet()
 
 
 @event_priority(100)  # before mkdocs-gallery, which then finds every page already made

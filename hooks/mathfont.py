@@ -1,12 +1,14 @@
 """STIX Two Math, cut down to the glyphs that the site's formulas use."""
 
+import hashlib
 import io
+import shutil
 import unicodedata
 from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
-from fontTools import subset as font_subset
+import fontTools
 from fontTools.ttLib import TTFont
 
 #: Drawn by MathML itself or stretched from these: roots, fences, bars, braces, accents.
@@ -30,8 +32,28 @@ def missing(characters: set[str]) -> list[str]:
     return sorted(c for c in characters if _visible(c) and not all(ord(s) in _covered() for s in _shown_as(c)))
 
 
+def cached_subset(characters: set[str], folder: Path) -> bytes:
+    """As ``subset``, kept in ``folder`` for the next build that needs the same glyphs.
+
+    A kept font carries its own digest in its name, so a torn or damaged one is made again.
+    """
+    wanted = "".join(sorted(characters)) + fontTools.version + Path(__file__).read_text(encoding="utf-8")
+    key = hashlib.sha256(wanted.encode() + _source()).hexdigest()
+    for kept in folder.glob(f"{key}-*.woff2"):
+        font = kept.read_bytes()
+        if kept.stem == f"{key}-{hashlib.sha256(font).hexdigest()}":
+            return font
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    font = subset(characters)
+    (folder / f"{key}-{hashlib.sha256(font).hexdigest()}.woff2").write_bytes(font)
+    return font
+
+
 def subset(characters: set[str]) -> bytes:
     """The font as WOFF2 with the glyphs for ``characters``, their variants and the layout constants."""
+    from fontTools import subset as font_subset  # slow to import, and often not needed
+
     options = font_subset.Options(layout_features=[], flavor="woff2", hinting=False, notdef_outline=True)
     options.recalc_timestamp = False
     font = font_subset.load_font(io.BytesIO(_source()), options)

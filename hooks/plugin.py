@@ -104,10 +104,15 @@ def sections(script: Path) -> list[tuple[int, str]]:
 
 
 def quiet() -> None:
-    """Keep out of the log what the plugin says of work it did not do, and of spaces in the path to a clone."""
+    """Keep the plugin from what it need not do or say in this process, where no script runs.
+
+    It would import matplotlib, draw a progress bar for pages that are made already, warn of spaces in
+    the path to a clone, and sum up times of runs that did not happen.
+    """
     from mkdocs_gallery import gen_gallery, gen_single
 
     setattr(gen_single, "tqdm", lambda scripts, **_: scripts)  # noqa: B010  not a name it exports
+    setattr(gen_gallery, "_import_matplotlib", lambda: None)  # noqa: B010  likewise
     gen_gallery.check_spaces_in_filenames = lambda files: None
     gen_gallery.logger.setLevel(logging.WARNING)
 

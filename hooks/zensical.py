@@ -44,7 +44,7 @@ def main(executable: str) -> int:
     for page in sorted(site.rglob("*.html")):
         html = formulas.convert(page.read_text(encoding="utf-8"), page.relative_to(site).as_posix())
         page.write_text(html, encoding="utf-8")
-    (site / formulas.FONT).write_bytes(formulas.finish())
+    (site / formulas.FONT).write_bytes(formulas.finish(root))
     scripts = plugin.scripts(root)
     missing = [line for script in scripts for line in _missing(script.relative_to(root), stage)]
     print("\n".join(missing) or f"Zensical rendered all {len(scripts)} gallery pages with their figures and formulas")

@@ -47,18 +47,18 @@ def test_characters_that_html_escapes_are_read_as_tex():
         ("$✈$", "no glyph for '✈'"),
     ],
 )
-def test_a_bad_formula_is_reported_with_page_and_formula(text, complaint):
+def test_a_bad_formula_is_reported_with_page_and_formula(text, complaint, tmp_path):
     rendered(text)
     with pytest.raises(PluginError) as stop:
-        formulas.finish()
+        formulas.finish(tmp_path)
     assert "some/page.md: " in str(stop.value)
     assert complaint in str(stop.value)
 
 
-def test_every_bad_formula_is_reported_at_once():
+def test_every_bad_formula_is_reported_at_once(tmp_path):
     rendered(r"$\one$ and $\two$")
     with pytest.raises(PluginError, match=r"(?s)2 problems.*\\one.*\\two"):
-        formulas.finish()
+        formulas.finish(tmp_path)
 
 
 def test_a_reference_links_to_a_later_equation():
@@ -107,3 +107,15 @@ def test_the_font_is_small_and_the_same_every_time():
 
 def test_characters_without_a_glyph_are_named_and_spaces_need_none():
     assert mathfont.missing({"x", "✈", " ", "\u2061"}) == ["✈"]
+
+
+def test_a_kept_font_is_used_again_and_a_damaged_one_is_not(tmp_path, monkeypatch):
+    folder = tmp_path / "font"
+    font = mathfont.cached_subset({"x"}, folder)
+    assert font == mathfont.subset({"x"})
+    (kept,) = folder.iterdir()
+    kept.write_bytes(font[:-1])
+    assert mathfont.cached_subset({"x"}, folder) == font
+    monkeypatch.setattr(mathfont, "subset", lambda characters: b"made again")
+    assert mathfont.cached_subset({"x"}, folder) == font
+    assert mathfont.cached_subset({"x", "y"}, folder) == b"made again"

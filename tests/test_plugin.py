@@ -20,7 +20,7 @@ def test_blocks_come_as_kind_text_and_line():
 
     script = ROOT / "gallery/1_mixtures/convex_combination.py"
     settings, blocks = split_code_and_text_blocks(script)
-    assert settings == {}
+    assert settings == {"order": 1}
     assert {kind for kind, _, _ in blocks} == {"text", "code"}
     lines = script.read_text(encoding="utf-8").splitlines()
     for kind, text, line in blocks:
@@ -61,6 +61,7 @@ def test_what_is_silenced_is_still_there():
     from mkdocs_gallery import gen_gallery, gen_single
 
     assert "tqdm(gallery.scripts" in inspect.getsource(gen_single.generate)
+    assert "_import_matplotlib()" in inspect.getsource(gen_gallery._complete_gallery_conf)
     assert "check_spaces_in_filenames(files)" in inspect.getsource(gen_gallery.generate_gallery_md)
 
 

@@ -237,7 +237,8 @@ claims.close("divided by √8, the width of the model, it would be 0.80443", by_
 # ## Free widths, shared keys
 #
 # Nothing ties $d_k$ to $d_v$, or the width of what comes in to the width of what goes out: $W_Q$ and $W_K$ must
-# agree in $d_k$, and $W_O$ must take $H d_v$. (torch's module fixes both to $d_{\mathrm{model}} / H$.) Heads
+# agree in $d_k$, and $W_O$ must take $H d_v$. (torch's module fixes both to $d_{\mathrm{model}} / H$.) Head $h$
+# compares query $i$ with key $j$ by $s_{hij} = x_i W_Q^h \cdot x_j W_K^h / \sqrt{d_k}$, whatever the widths. Heads
 # may also share: in grouped-query attention several query heads use one key and value head. Each shared head
 # is repeated *in place*, so that neighbours share; tiling the heads instead pairs queries with other keys.
 

@@ -17,6 +17,8 @@ _MODULES = {
     "rotary": ("rotate", "rotary_frequencies", "positions_from_mask"),
     "alibi": ("alibi_slopes", "alibi_bias"),
     "recurrent": ("rnn_cell", "lstm_cell", "gru_cell", "linear_recurrence", "LSTMGates", "GRUGates"),
+    "additive": ("AdditiveAttention",),
+    "seq2seq": ("Seq2Seq",),
     "tasks": ("adding_batch", "reverse_batch", "sort_batch", "lookup_batch", "group_batch"),
     "training": ("fit", "falling_tail", "History"),
     "text": ("CharTokenizer", "load_text"),

@@ -1,5 +1,6 @@
 """What type checkers and editors see; a test holds it against ``_MODULES`` in ``__init__.py``."""
 
+from attnkit.additive import AdditiveAttention as AdditiveAttention
 from attnkit.alibi import alibi_bias as alibi_bias
 from attnkit.alibi import alibi_slopes as alibi_slopes
 from attnkit.claims import Claim as Claim
@@ -36,6 +37,7 @@ from attnkit.rotary import rotary_frequencies as rotary_frequencies
 from attnkit.rotary import rotate as rotate
 from attnkit.scaled_dot_product import attention as attention
 from attnkit.scaled_dot_product import attention_scores as attention_scores
+from attnkit.seq2seq import Seq2Seq as Seq2Seq
 from attnkit.simplex import entropy as entropy
 from attnkit.simplex import softmax as softmax
 from attnkit.simplex import softmax_jacobian as softmax_jacobian

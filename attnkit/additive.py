@@ -6,6 +6,7 @@ Page: ``gallery/5_alignment/additive_attention.py``.
 import torch
 from torch import Tensor, nn
 
+from attnkit._checks import require_broadcastable
 from attnkit.simplex import softmax
 
 __all__ = ["AdditiveAttention"]
@@ -72,7 +73,7 @@ class AdditiveAttention(nn.Module):
         if single:
             query = query.unsqueeze(-2)
             mask = mask.unsqueeze(-2) if mask is not None and mask.ndim else mask
-        _require_broadcastable("query", query.shape[:-2], "keys", keys.shape[:-2])
+        require_broadcastable("query", query.shape[:-2], "keys", keys.shape[:-2])
         hidden = torch.tanh(self.query(query).unsqueeze(-2) + self.key(keys).unsqueeze(-3))  # (..., T, S, d_attn)
         scores = self.score(hidden).squeeze(-1)
         if mask is not None:
@@ -97,16 +98,7 @@ class AdditiveAttention(nn.Module):
                 "keys and values must hold the same number of tokens: "
                 f"keys have shape {tuple(keys.shape)}, values have shape {tuple(values.shape)}"
             )
-        _require_broadcastable("keys", keys.shape[:-2], "values", values.shape[:-2])
-
-
-def _require_broadcastable(name_a: str, a: torch.Size, name_b: str, b: torch.Size) -> None:
-    try:
-        torch.broadcast_shapes(a, b)
-    except RuntimeError:
-        raise ValueError(
-            f"leading axes of {name_a} and {name_b} do not broadcast: {name_a} has {tuple(a)}, {name_b} has {tuple(b)}"
-        ) from None
+        require_broadcastable("keys", keys.shape[:-2], "values", values.shape[:-2])
 
 
 def _require_fits_scores(mask: Tensor, scores: Tensor) -> None:

@@ -38,6 +38,45 @@ FAULTS = {
         },
         "masking",
     ),
+    "an LSTM's input and forget gates are swapped": (
+        "recurrent.py",
+        {"i, f, g, o = (linear(x, w_ih, b_ih)": "f, i, g, o = (linear(x, w_ih, b_ih)"},
+        "adding_problem",
+    ),
+    "a GRU resets before the product": (
+        "recurrent.py",
+        {
+            "n = torch.tanh(input_n + r * hidden_n)": (
+                "n = torch.tanh(input_n + linear(r * h, w_hh.chunk(3)[2], None if b_hh is None else b_hh.chunk(3)[2]))"
+            )
+        },
+        "adding_problem",
+    ),
+    "the additive score has no tanh": (
+        "additive.py",
+        {"hidden = torch.tanh(self.query(query)": "hidden = (self.query(query)"},
+        "additive_attention",
+    ),
+    "alignment scores do not see the source": (
+        "additive.py",
+        {"self.key(keys).unsqueeze(-3)": "self.key(torch.zeros_like(keys)).unsqueeze(-3)"},
+        "additive_attention",
+    ),
+    "rotary frequencies fall half as fast": (
+        "rotary.py",
+        {"base ** (-even / max(rotary_dim, 1))": "base ** (-even / 2 / max(rotary_dim, 1))"},
+        "rotary",
+    ),
+    "the sinusoid's exponent doubles an even index": (
+        "sinusoidal.py",
+        {"base ** (-even / d_model)": "base ** (-2 * even / d_model)"},
+        "sinusoidal",
+    ),
+    "ALiBi starts at slope 1": (
+        "alibi.py",
+        {"[2 ** (-8 * h / power) for h in range(1, power + 1)]": "[2 ** (-8 * h / power) for h in range(power)]"},
+        "alibi",
+    ),
 }
 
 

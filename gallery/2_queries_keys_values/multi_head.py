@@ -127,6 +127,7 @@ claims.close("concatenating 8 heads before W_O is summing each head's own map", 
 # What do they cost? Each of $W_Q$, $W_K$, $W_V$ has $H \cdot d_k = d_{\mathrm{model}}$ columns when
 # $d_k = d_v = d_{\mathrm{model}} / H$, and $W_O$ is square, so there are $4 d_{\mathrm{model}}^2$ parameters
 # for every $H$, and $4 d_{\mathrm{model}}$ more with biases. What does grow is the number of weights, $B H T^2$.
+# The whole Transformer is counted in a [derivation](../../derivations/counts.md).
 
 
 def count(module):

@@ -11,7 +11,7 @@ alignment only if each value is about its own position.
 [Jain and Wallace (2019)](../../references.md#jain2019).
 """
 
-# mkdocs_gallery_order = 3
+# mkdocs_gallery_order = 2
 
 import matplotlib.pyplot as plt
 import torch
@@ -131,7 +131,7 @@ for ax, title, t, w in zip(axes, ("states as values", "local values"), tokens, w
     ax.plot(mirror.numpy(), range(T), "o", color=plot.VERMILLION, markersize=3)
     ax.set_title(title)
 axes[0].set_ylabel("written")
-fig.suptitle("Both are right, one looks beside (dots: the mirror)", fontsize=10.5)
+fig.suptitle("Both are right, one looks beside (points: the mirror)", fontsize=10.5)
 fig.set_label(
     "Two heat maps of weights, written symbols downwards and input symbols to the right, for the same sequence. "
     "With states as values the bright cells lie mostly one place to the right of the mirror diagonal; with "
@@ -178,6 +178,8 @@ claims.holds("in the local net each symbol votes for itself", vote.argmax(-1) ==
 # predecessor, the one to write next. So a net with states can find its way by content: look for the symbol
 # just written, read the one before it. We test this by a lie. At step $t$ we tell both nets that they have just
 # written not the symbol at position $T - t$ but the one at $T - t + 1$, in sequences where that symbol occurs once.
+# This tests one step and a neighbouring symbol, and says no more: told of symbols farther away, or at other
+# steps, the net follows less often, so content is not all that it looks by.
 
 t = 5
 told = target.clone()

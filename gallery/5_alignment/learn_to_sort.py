@@ -9,7 +9,7 @@ symbol in every step; shuffle the input, and they move along.
 [Vinyals, Bengio and Kudlur (2015)](../../references.md#vinyals2015), section 4.
 """
 
-# mkdocs_gallery_order = 2
+# mkdocs_gallery_order = 3
 
 import matplotlib.pyplot as plt
 import torch

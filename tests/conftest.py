@@ -85,7 +85,7 @@ class SmallSite:
         (folder / "docs/references.md").write_text('# References\n\n<p id="somebody2000">S.</p>\n', encoding="utf-8")
         nav = "nav:\n  - Home: index.md\n  - Gallery: gallery\n  - Claims: claims.md\n  - References: references.md\n"
         config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-        (folder / "mkdocs.yml").write_text(re.sub(r"^nav:\n(  - .*\n)+", nav, config, flags=re.M), encoding="utf-8")
+        (folder / "mkdocs.yml").write_text(re.sub(r"^nav:\n( +.*\n)+", nav, config, flags=re.M), encoding="utf-8")
         (folder / "gallery/1_part").mkdir(parents=True)
         (folder / "gallery/README.md").write_text("# The gallery\n\nAll.\n", encoding="utf-8")
         (folder / "gallery/1_part/README.md").write_text("# 1 · Part\n\nSome.\n", encoding="utf-8")

@@ -52,7 +52,7 @@ fig.set_label("A level line.")
 
 def project(folder: Path, *, generated: int = 0) -> Path:
     """A copy of this project in ``folder``, with so many generated scripts instead of the gallery if any."""
-    for name in ("attnkit", "hooks", "docs", "gallery"):
+    for name in ("attnkit", "hooks", "docs", "gallery", "benchmarks"):
         ignore = shutil.ignore_patterns("__pycache__", *(["gallery"] if name == "docs" else []))
         shutil.copytree(ROOT / name, folder / name, ignore=ignore)
     shutil.copy(ROOT / "mkdocs.yml", folder)

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ def run(command: list[str], folder: Path, **environment: str) -> Cost:
     Raises:
         RuntimeError: it failed; the message holds the end of what it said.
     """
+    print("measuring", " ".join(Path(part).name for part in command), file=sys.stderr)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     log = folder / "benchmark.log"
     with log.open("wb") as out:

@@ -32,6 +32,7 @@ serve: .venv/site.made
 
 bench: .venv/site.made
 	$(RUN) -m benchmarks.build
+	$(RUN) -m benchmarks.attention
 
 zensical: .venv/site.made .cache/zensical-env/made
 	$(RUN) -m hooks

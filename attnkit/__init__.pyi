@@ -11,6 +11,10 @@ from attnkit.claims import close as close
 from attnkit.claims import holds as holds
 from attnkit.kernel_smoothing import nadaraya_watson as nadaraya_watson
 from attnkit.kernel_smoothing import positional_kernel as positional_kernel
+from attnkit.kv_cache import KVCache as KVCache
+from attnkit.linear import delta_rule as delta_rule
+from attnkit.linear import elu_plus_one as elu_plus_one
+from attnkit.linear import linear_attention as linear_attention
 from attnkit.masks import causal_mask as causal_mask
 from attnkit.masks import padding_mask as padding_mask
 from attnkit.masks import sliding_window_mask as sliding_window_mask
@@ -19,6 +23,8 @@ from attnkit.multi_head import MultiHeadAttention as MultiHeadAttention
 from attnkit.multi_head import merge_heads as merge_heads
 from attnkit.multi_head import repeat_heads as repeat_heads
 from attnkit.multi_head import split_heads as split_heads
+from attnkit.online_softmax import merge_partials as merge_partials
+from attnkit.online_softmax import tiled_attention as tiled_attention
 from attnkit.plot import BLUE as BLUE
 from attnkit.plot import GREEN as GREEN
 from attnkit.plot import INK as INK
@@ -52,3 +58,10 @@ from attnkit.text import load_text as load_text
 from attnkit.training import History as History
 from attnkit.training import falling_tail as falling_tail
 from attnkit.training import fit as fit
+from attnkit.transformer import Block as Block
+from attnkit.transformer import FeedForward as FeedForward
+from attnkit.transformer import LayerNorm as LayerNorm
+from attnkit.transformer import Transformer as Transformer
+from attnkit.transformer import count_parameters as count_parameters
+from attnkit.transformer import layer_norm as layer_norm
+from attnkit.transformer import rms_norm as rms_norm

@@ -1,10 +1,15 @@
 r"""Heads: one causal head as a module, many heads side by side, and how they share keys.
 
-Pages: ``gallery/2_queries_keys_values/multi_head.py``, ``gallery/3_causal_head/causal_head.py``.
+Pages: ``gallery/2_queries_keys_values/multi_head.py``, ``gallery/3_causal_head/causal_head.py``,
+``gallery/9_fast_and_small/grouped_query.py``.
 """
 
+from collections.abc import Callable
+
+import torch
 from torch import Tensor, nn
 
+from attnkit.kv_cache import KVCache
 from attnkit.masks import causal_mask
 from attnkit.scaled_dot_product import attention
 
@@ -165,6 +170,8 @@ class MultiHeadAttention(nn.Module):
         d_k: width of a head's queries and keys; d_model / H unless given.
         d_v: width of a head's values; d_k's default unless given.
         bias: whether the four projections have one.
+        rotary: turns queries and keys by their positions, for instance ``rotate``; called with one of
+            them and the positions, integers of shape (T,). Nothing is turned unless given.
 
     Raises:
         ValueError: ``n_heads`` is below 1, a default width is needed and ``n_heads`` does not divide ``d_model``, or
@@ -190,6 +197,7 @@ class MultiHeadAttention(nn.Module):
         d_k: int | None = None,
         d_v: int | None = None,
         bias: bool = False,
+        rotary: Callable[[Tensor, Tensor], Tensor] | None = None,
     ) -> None:
         super().__init__()
         if n_heads < 1:
@@ -203,26 +211,41 @@ class MultiHeadAttention(nn.Module):
             raise ValueError(f"n_heads must divide d_model: d_model is {d_model}, n_heads is {n_heads}")
         d_k = d_model // n_heads if d_k is None else d_k
         d_v = d_model // n_heads if d_v is None else d_v
-        self.n_heads, self.n_kv_heads = n_heads, n_kv_heads
+        self.n_heads, self.n_kv_heads, self.rotary = n_heads, n_kv_heads, rotary
         self.query = nn.Linear(d_model, n_heads * d_k, bias=bias)
         self.key = nn.Linear(d_model, n_kv_heads * d_k, bias=bias)
         self.value = nn.Linear(d_model, n_kv_heads * d_v, bias=bias)
         self.output = nn.Linear(n_heads * d_v, d_model, bias=bias)
 
-    def forward(self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Attend from ``x`` to itself, or to ``memory`` where that is given.
+    def forward(
+        self, x: Tensor, memory: Tensor | None = None, mask: Tensor | None = None, cache: KVCache | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Attend from ``x`` to itself and to what the cache holds, or to ``memory`` where that is given.
 
         Args:
             x: where the queries come from, shape (..., T, d_model).
             memory: where keys and values come from, shape (..., S, d_model); ``x`` unless given.
-            mask: boolean, broadcastable to (..., H, T, S); True means the query may see the key.
+            mask: boolean, broadcastable to (..., H, T, S); True means the query may see the key. With
+                n tokens in the cache, S is n + T and the first query has position n.
+            cache: holds the keys and values of the tokens before ``x``, and takes those of ``x``.
 
         Returns:
             ``out``, shape (..., T, d_model), and ``weights``, shape (..., H, T, S).
+
+        Raises:
+            ValueError: ``memory`` is given with a cache or to a layer with rotary positions.
         """
+        if memory is not None and (cache is not None or self.rotary is not None):
+            raise ValueError("memory must not be given with a cache or rotary positions, which belong to x")
         memory = x if memory is None else memory
         q = split_heads(self.query(x), self.n_heads)
-        k = repeat_heads(split_heads(self.key(memory), self.n_kv_heads), self.n_heads)
-        v = repeat_heads(split_heads(self.value(memory), self.n_kv_heads), self.n_heads)
-        out, weights = attention(q, k, v, mask)
+        k = split_heads(self.key(memory), self.n_kv_heads)
+        v = split_heads(self.value(memory), self.n_kv_heads)
+        if self.rotary is not None:
+            n = 0 if cache is None else len(cache)
+            positions = torch.arange(n, n + x.shape[-2], device=x.device)
+            q, k = self.rotary(q, positions), self.rotary(k, positions)
+        if cache is not None:
+            k, v = cache.append(k, v)
+        out, weights = attention(q, repeat_heads(k, self.n_heads), repeat_heads(v, self.n_heads), mask)
         return self.output(merge_heads(out)), weights

@@ -251,15 +251,15 @@ def test_two_builds_at_once_wait_for_each_other(site, clean):
 
 
 @pytest.mark.parametrize("jobs", ["1", "4"])
-def test_another_folder_and_another_number_of_jobs_give_the_same_site(clean, tmp_path, jobs):
+def test_another_folder_and_another_number_of_jobs_give_the_same_site(site, tmp_path, jobs):
     elsewhere = SmallSite(tmp_path / "a folder with spaces and ümläuts")
     elsewhere.add("good")
     elsewhere.add("other")
     built = []
-    for site in (clean, elsewhere):
-        build = site.build(ATTNKIT_JOBS=jobs, SOURCE_DATE_EPOCH="0")
+    for one in (site, elsewhere):
+        build = one.build(ATTNKIT_JOBS=jobs, SOURCE_DATE_EPOCH="0")
         assert build.returncode == 0, build.stderr
-        built.append(tree(site.root / "site"))
+        built.append(tree(one.root / "site"))
     assert built[0] == built[1]
 
 

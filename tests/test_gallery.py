@@ -189,12 +189,13 @@ def test_no_claim_is_stated_twice(runs):
     assert not [statement for statement, count in stated.items() if count > 1]
 
 
-def test_the_text_page_takes_any_file(tmp_path):
+@pytest.mark.parametrize("page", ["3_causal_head/text_patterns", "8_transformer/char_lm"])
+def test_the_text_pages_take_any_file(tmp_path, page):
     text = ROOT.parent / "shared" / "data" / "tinyshakespeare" / "input.txt"
     if not text.exists():
         pytest.skip("the Shakespeare text is not on this machine: ../shared/data/tinyshakespeare/input.txt")
     run = subprocess.run(
-        [sys.executable, "-W", "error", str(ROOT / "gallery/3_causal_head/text_patterns.py")],
+        [sys.executable, "-W", "error", str(ROOT / f"gallery/{page}.py")],
         cwd=tmp_path,
         env=os.environ | {"MPLBACKEND": "agg", "ATTNKIT_TEXT": str(text)},
         capture_output=True,

@@ -77,6 +77,46 @@ FAULTS = {
         {"[2 ** (-8 * h / power) for h in range(1, power + 1)]": "[2 ** (-8 * h / power) for h in range(power)]"},
         "alibi",
     ),
+    "the running maximum is not updated": (
+        "online_softmax.py",
+        {"                row_max = new_max\n": ""},
+        "online_softmax",
+    ),
+    "the accumulator is not rescaled": (
+        "online_softmax.py",
+        {"mixed = rescale * mixed + unnormalised": "mixed = mixed + unnormalised"},
+        "online_softmax",
+    ),
+    "the cache's offset is ignored": (
+        "transformer.py",
+        {"causal_mask(T, n + T, offset=n)": "causal_mask(T, n + T)"},
+        "block",
+    ),
+    "heads are tiled instead of repeated": (
+        HEADS,
+        {
+            "x.repeat_interleave(n_heads // n_kv_heads, dim=-3)": (
+                "x.repeat(*[1] * (x.ndim - 3), n_heads // n_kv_heads, 1, 1)"
+            )
+        },
+        "grouped_query",
+    ),
+    "a window shows one key more": (
+        MASKS,
+        {"(distance < window)": "(distance <= window)"},
+        "sliding_window_and_sinks",
+    ),
+    "linear attention has no normaliser": (
+        "linear.py",
+        {"(mixed / total.masked_fill(total == 0, 1.0)).to(v.dtype)": "mixed.to(v.dtype)"},
+        "linear_attention",
+    ),
+    "LayerNorm takes the unbiased variance": ("transformer.py", {"correction=0": "correction=1"}, "block"),
+    "the residual is left out": (
+        "transformer.py",
+        {"x = self.norm_1(x + found) if self.post else x + found": ("x = self.norm_1(found) if self.post else found")},
+        "block",
+    ),
 }
 
 

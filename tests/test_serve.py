@@ -60,8 +60,11 @@ def preview(small_site):
     small_site.add("other")
     made = Preview(small_site)
     yield made
-    made.process.send_signal(signal.SIGINT)
-    made.process.wait(timeout=30)
+    made.process.send_signal(signal.SIGINT)  # ends it after the build that may be under way
+    try:
+        made.process.wait(timeout=120)
+    finally:
+        made.process.kill()
 
 
 def test_a_preview_follows_edits_shows_failures_and_recovers(preview):

@@ -2,7 +2,6 @@
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -60,11 +59,8 @@ def preview(small_site):
     small_site.add("other")
     made = Preview(small_site)
     yield made
-    made.process.send_signal(signal.SIGINT)  # ends it after the build that may be under way
-    try:
-        made.process.wait(timeout=120)
-    finally:
-        made.process.kill()
+    made.process.terminate()  # not SIGINT, which a shell's background jobs ignore
+    made.process.wait(timeout=60)
 
 
 def test_a_preview_follows_edits_shows_failures_and_recovers(preview):

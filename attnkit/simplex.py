@@ -56,10 +56,11 @@ def softmax(scores: Tensor, temperature: float = 1.0, dim: int = -1) -> Tensor:
     # shift is a constant to the gradient; in a slice of −inf alone it is 0, since −inf − −inf is NaN.
     peak = wide.detach().amax(dim, keepdim=True)
     peak = peak.masked_fill(peak == -math.inf, 0.0)
-    below_peak = wide - peak
-    if temperature != 1.0:  # one pass over the scores less in plain attention
-        below_peak = below_peak / temperature
-    unnormalised = torch.exp(below_peak)
+    shifted = wide - peak
+    if temperature != 1.0:  # plain attention saves a pass over the scores
+        shifted = shifted / temperature
+    unnormalised = shifted.exp()
+    del shifted  # as large as the scores
     total = unnormalised.sum(dim, keepdim=True)
     return (unnormalised / total.masked_fill(total == 0, 1.0)).to(scores.dtype)
 

@@ -3,7 +3,7 @@
     python -m benchmarks.attention
 
 Each row is measured in a fresh process with one thread, both sides in turn, and printed as a ratio of medians of
-processor time. Memory is the peak of the process above what it held before the call. About two minutes.
+processor time. Memory is the peak of the process above what it held before the call. A few minutes.
 """
 
 import json

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from attnkit._checks import at_least_float32, require_broadcastable
+from attnkit._checks import at_least_float32, require_broadcastable, require_qk
 from attnkit.simplex import softmax
 
 __all__ = ["attention", "attention_scores"]
@@ -107,16 +107,7 @@ def attention_scores(q: Tensor, k: Tensor, scale: float | None = None) -> Tensor
         >>> attention_scores(torch.tensor([[2.0, 0.0, 0.0, 0.0]]), torch.eye(4))
         tensor([[1., 0., 0., 0.]])
     """
-    for name, x in (("q", q), ("k", k)):
-        if not x.is_floating_point():
-            raise TypeError(f"{name} must be floating point, got {x.dtype}")
-        if x.ndim < 2:
-            raise ValueError(f"{name} must have shape (..., tokens, features), got {tuple(x.shape)}")
-    if q.dtype != k.dtype:
-        raise TypeError(f"q and k must share one dtype: q is {q.dtype}, k is {k.dtype}")
-    if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"q and k must have the same width: q has {q.shape[-1]} features, k has {k.shape[-1]}")
-    require_broadcastable("q", q.shape[:-2], "k", k.shape[:-2])
+    require_qk(q, k)
     q, k = at_least_float32(q), at_least_float32(k)
     if scale is None:
         scale = 1.0 / math.sqrt(q.shape[-1]) if q.shape[-1] else 1.0

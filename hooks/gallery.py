@@ -72,6 +72,9 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
 
 @event_priority(-100)
 def on_post_build(config: MkDocsConfig) -> None:
+    for name in plugin.UNUSED:
+        for path in Path(config.site_dir).glob(name):
+            path.unlink()
     _release()
 
 

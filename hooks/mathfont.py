@@ -61,9 +61,30 @@ def subset(characters: set[str]) -> bytes:
     shown = {s for c in characters | set(_BY_THE_RENDERER) for s in _shown_as(c)}
     cutter.populate(unicodes=sorted(ord(s) for s in shown if ord(s) in _covered()))
     cutter.subset(font)
+    _even_roots(font)
     out = io.BytesIO()
     font_subset.save_font(font, out, options)
     return out.getvalue()
+
+
+def _even_roots(font: TTFont) -> None:
+    """Make every size of the root sign as wide as the smallest.
+
+    Chromium keeps room for the widest whatever size it draws, which leaves a gap after a small root.
+    """
+    root = (font.getBestCmap() or {})[ord("√")]
+    variants = font["MATH"].table.MathVariants
+    sizes = variants.VertGlyphConstruction[variants.VertGlyphCoverage.glyphs.index(root)]
+    names = {record.VariantGlyph for record in sizes.MathGlyphVariantRecord}
+    names |= {part.glyph for part in sizes.GlyphAssembly.PartRecords}
+    width = font["hmtx"][root][0]
+    for name in sorted(names - {root}):
+        narrower = width / font["hmtx"][name][0]
+        glyph = font["glyf"][name]
+        glyph.coordinates.scale((narrower, 1))
+        glyph.coordinates.toInt()
+        glyph.recalcBounds(font["glyf"])
+        font["hmtx"][name] = (width, glyph.xMin)
 
 
 def _visible(character: str) -> bool:

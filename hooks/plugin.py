@@ -11,6 +11,8 @@ from mkdocs.utils.yaml import yaml_load
 from hooks import pages
 
 GALLERY, DOCS = "gallery", "docs"
+#: What the plugin copies into every site and no page of this one shows.
+UNUSED = ("sg_gallery*.css", "binder_badge_logo.svg", "broken_example.png", "broken_stamp.svg", "no_image.png")
 LONGEST_OUTPUT = 20_000  # characters, of one block
 
 # Marks where a block's printed text begins and ends in what parse_and_execute gives back, in place
@@ -40,6 +42,13 @@ def header(script: Path, name: str, default: float) -> float:
     from mkdocs_gallery.py_source_parser import extract_file_config
 
     return float(extract_file_config(script.read_text(encoding="utf-8")).get(name, default))
+
+
+def builds_on(script: Path) -> tuple[str, ...]:
+    """The stems of the pages that a script builds on, from ``# mkdocs_gallery_builds_on = [...]``."""
+    from mkdocs_gallery.py_source_parser import extract_file_config
+
+    return tuple(extract_file_config(script.read_text(encoding="utf-8")).get("builds_on", ()))
 
 
 def render(script: Path, root: Path, docs: Path) -> None:

@@ -79,8 +79,8 @@ class SmallSite:
         self.root = folder
         for name in ("attnkit", "hooks"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        (folder / "docs" / "assets").mkdir(parents=True)
-        shutil.copy(ROOT / "docs/assets/attnkit.css", folder / "docs/assets")
+        shutil.copytree(ROOT / "docs/assets", folder / "docs/assets")
+        shutil.copytree(ROOT / "docs/theme", folder / "docs/theme")
         (folder / "docs/index.md").write_text("# Home\n\nWelcome to $x$.\n", encoding="utf-8")
         (folder / "docs/references.md").write_text('# References\n\n<p id="somebody2000">S.</p>\n', encoding="utf-8")
         nav = "nav:\n  - Home: index.md\n  - Gallery: gallery\n  - Claims: claims.md\n  - References: references.md\n"

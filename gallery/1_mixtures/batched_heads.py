@@ -13,6 +13,7 @@ weights is no full explanation of the output it made.
 """
 
 # mkdocs_gallery_order = 4
+# mkdocs_gallery_builds_on = ["row_stochastic"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -13,6 +13,7 @@ mixtures, and why repeating one of them leaves the same vector at every position
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["convex_combination"]
 
 import matplotlib.pyplot as plt
 import torch

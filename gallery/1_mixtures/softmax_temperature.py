@@ -14,6 +14,7 @@ the weights are the best compromise between a high mean score and a high entropy
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["convex_combination"]
 
 import math
 

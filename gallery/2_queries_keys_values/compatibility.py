@@ -11,6 +11,7 @@ has: a rank bound, a redundancy between queries and keys, and a bias that does n
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["projections", "scaling"]
 
 import math
 

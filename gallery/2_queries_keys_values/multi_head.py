@@ -10,6 +10,7 @@ it against torch, shows that concatenation is a sum of heads, and meets the mist
 """
 
 # mkdocs_gallery_order = 5
+# mkdocs_gallery_builds_on = ["batched_heads", "weights_and_values"]
 
 import math
 

@@ -10,6 +10,7 @@ what goes wrong when one vector has to play all three parts, and what three line
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["softmax_temperature", "row_stochastic"]
 
 import math
 

@@ -10,6 +10,7 @@ The [derivation](../../derivations/scaling.md) needs weaker conditions, and show
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["softmax_temperature", "projections"]
 
 import math
 

@@ -9,6 +9,7 @@ shows how a score steers the output, and what breaks when softmax runs along the
 """
 
 # mkdocs_gallery_order = 4
+# mkdocs_gallery_builds_on = ["row_stochastic", "compatibility"]
 
 import math
 

@@ -10,6 +10,7 @@ output depends on a later token, in value or in gradient.
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["convex_combination", "weights_and_values"]
 
 import math
 

@@ -13,6 +13,7 @@ model. This page proves both, and finds the permutation that shows the differenc
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["causal_head"]
 
 import itertools
 

@@ -14,6 +14,7 @@ the estimator; [Epanechnikov (1969)](../../references.md#epanechnikov1969) and
 """
 
 # mkdocs_gallery_order = 5
+# mkdocs_gallery_builds_on = ["softmax_temperature", "text_patterns"]
 
 import math
 

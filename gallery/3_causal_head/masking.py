@@ -12,6 +12,7 @@ repairs that look equivalent are not, and the places where libraries read the sa
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["softmax_temperature", "causal_head"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -11,6 +11,7 @@ What tells them apart is a small tilt that depends on the characters and on noth
 """
 
 # mkdocs_gallery_order = 4
+# mkdocs_gallery_builds_on = ["causal_head", "masking"]
 
 import os
 from collections import Counter

@@ -13,6 +13,7 @@ LSTM and the GRU learn it; the plain net, on the same budget, hardly beats a con
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["linear_recurrence"]
 
 import matplotlib.pyplot as plt
 import torch

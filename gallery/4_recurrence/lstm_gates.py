@@ -10,6 +10,7 @@ keeps, and what it would answer at each step.
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["adding_problem"]
 
 import matplotlib.pyplot as plt
 import torch

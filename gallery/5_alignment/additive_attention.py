@@ -10,6 +10,7 @@ A.1.2; [Luong, Pham and Manning (2015)](../../references.md#luong2015), section 
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["projections", "scaling"]
 
 import math
 

@@ -12,6 +12,7 @@ alignment only if each value is about its own position.
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["adding_problem", "additive_attention"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -10,6 +10,7 @@ symbol in every step; shuffle the input, and they move along.
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["additive_attention", "learn_to_reverse"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -11,6 +11,7 @@ group and next to nothing outside.
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["equivariance", "lookup"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -9,6 +9,7 @@ the scores; learned from examples, one head finds the matching item in unseen se
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["scaling", "causal_head"]
 
 import matplotlib.pyplot as plt
 import torch

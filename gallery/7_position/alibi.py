@@ -10,6 +10,7 @@ number; the slopes for other numbers of heads are in the authors' code).
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["kernel_smoothing"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -11,6 +11,7 @@ interpolation, NTK-aware scaling, and YaRN, for which we say which of two ramps 
 """
 
 # mkdocs_gallery_order = 4
+# mkdocs_gallery_builds_on = ["rotary"]
 
 import math
 

@@ -9,6 +9,7 @@ proofs in appendix C; [Haviv et al. (2022)](../../references.md#haviv2022), who 
 """
 
 # mkdocs_gallery_order = 5
+# mkdocs_gallery_builds_on = ["equivariance", "alibi"]
 
 import matplotlib.pyplot as plt
 import torch

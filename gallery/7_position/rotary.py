@@ -11,6 +11,7 @@ nothing else: the [derivation](../../derivations/rotary.md).
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["compatibility", "sinusoidal"]
 
 import math
 

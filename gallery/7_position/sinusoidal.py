@@ -10,6 +10,7 @@ no number).
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["equivariance"]
 
 import math
 

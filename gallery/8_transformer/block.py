@@ -13,6 +13,7 @@ checks each against torch, and counts every parameter and every operation of a p
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["multi_head"]
 
 import math
 

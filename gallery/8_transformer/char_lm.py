@@ -11,6 +11,7 @@ text it never saw it beats every table that looks one character back. Its heads 
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["text_patterns", "rotary", "block"]
 
 import math
 import os

@@ -11,6 +11,7 @@ compose; [Michel, Levy and Neubig (2019)](../../references.md#michel2019), secti
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["causal_head", "lookup"]
 
 import copy
 import math

@@ -10,6 +10,7 @@ query-key and output-value circuits, and on virtual attention heads;
 """
 
 # mkdocs_gallery_order = 4
+# mkdocs_gallery_builds_on = ["multi_head", "induction_heads"]
 
 import itertools
 import math

@@ -11,6 +11,7 @@ vector for all of them. This page shows both to be ordinary attention with tied 
 """
 
 # mkdocs_gallery_order = 3
+# mkdocs_gallery_builds_on = ["multi_head", "kv_cache"]
 
 from functools import partial
 

@@ -11,6 +11,7 @@ them gets the same outputs however the text is cut, and counts what it saves in 
 """
 
 # mkdocs_gallery_order = 2
+# mkdocs_gallery_builds_on = ["causal_head", "block"]
 
 import matplotlib.pyplot as plt
 import torch

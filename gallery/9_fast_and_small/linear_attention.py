@@ -12,6 +12,7 @@ state forgets, with and without the delta rule.
 """
 
 # mkdocs_gallery_order = 5
+# mkdocs_gallery_builds_on = ["kernel_smoothing", "linear_recurrence"]
 
 import matplotlib.pyplot as plt
 import torch

@@ -11,6 +11,7 @@ section 3 and appendix B, attention with it; [Dao (2023)](../../references.md#da
 """
 
 # mkdocs_gallery_order = 1
+# mkdocs_gallery_builds_on = ["softmax_temperature", "weights_and_values"]
 
 import math
 import weakref

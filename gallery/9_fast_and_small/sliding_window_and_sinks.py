@@ -11,6 +11,7 @@ and [OpenAI (2025)](../../references.md#openai2025), the sink as a logit.
 """
 
 # mkdocs_gallery_order = 4
+# mkdocs_gallery_builds_on = ["masking", "kv_cache"]
 
 import math
 

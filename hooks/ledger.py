@@ -87,14 +87,33 @@ def markdown(root: Path, listed: list[dict[str, Any]]) -> str:
         "Each of them was computed again and held when this site was built; had one failed, there would be "
         "no site. The same list for machines: [claims.json](claims.json).\n"
     )
-    part = ""
-    for address in dict.fromkeys(entry["page"] for entry in listed):
-        of_page = [entry for entry in listed if entry["page"] == address]
-        if address.split("/")[1] != part:
-            part = address.split("/")[1]
-            text += f"\n## {pages.title((root / plugin.GALLERY / part / 'README.md').read_text(encoding='utf-8'))}\n"
-        text += f"\n### [{of_page[0]['title']}]({address.removesuffix('/')}.md)\n\n{_table(of_page)}\n"
+    parts = list(dict.fromkeys(_part(entry) for entry in listed))
+    titles = [pages.title((root / plugin.GALLERY / part / "README.md").read_text(encoding="utf-8")) for part in parts]
+    text += f"\n{_choice(titles)}\n"
+    for number, (part, title) in enumerate(zip(parts, titles), start=1):
+        text += f'\n<div class="part-{number}" markdown>\n\n## {title}\n'
+        of_part = [entry for entry in listed if _part(entry) == part]
+        for address in dict.fromkeys(entry["page"] for entry in of_part):
+            of_page = [entry for entry in of_part if entry["page"] == address]
+            text += f"\n### [{of_page[0]['title']}]({address.removesuffix('/')}.md)\n\n{_table(of_page)}\n"
+        text += "\n</div>\n"
     return text
+
+
+def _part(entry: dict[str, Any]) -> str:
+    """The folder of the part that makes a claim."""
+    return str(entry["page"].split("/")[1])
+
+
+def _choice(titles: list[str]) -> str:
+    """Buttons to see one part alone; the style sheet hides the others, no script is needed."""
+    buttons = ['<label><input type="radio" name="part" checked> all parts</label>']
+    rules = []
+    for number, title in enumerate(titles, start=1):
+        buttons.append(f'<label><input type="radio" name="part" id="only-{number}"> {html.escape(title)}</label>')
+        rules.append(f'article:has(#only-{number}:checked) [class^="part-"]:not(.part-{number}) {{ display: none }}')
+    style = f"<style>{' '.join(rules)}</style>"
+    return f'{style}<fieldset class="choice"><legend>Show</legend>{"".join(buttons)}</fieldset>'
 
 
 def _table(listed: list[dict[str, Any]]) -> str:

@@ -13,11 +13,23 @@ from matplotlib.image import AxesImage
 
 __all__ = ["BLUE", "GREEN", "INK", "PALETTE", "PURPLE", "VERMILLION", "heatmap"]
 
-#: Text and axes; the site shows it in the page's own text colour.
 INK = "#010203"
-#: From Okabe and Ito (2008), "Color universal design"; each reads on white and on near-black.
-BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
+"""Text and axes; the site shows it in the page's own text colour."""
+
+BLUE = "#0072B2"
+"""The first colour of the palette."""
+
+VERMILLION = "#D55E00"
+"""The second colour."""
+
+GREEN = "#009E73"
+"""The third colour."""
+
+PURPLE = "#CC79A7"
+"""The fourth colour."""
+
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE)
+"""From Okabe and Ito (2008), "Color universal design"; each reads on white and on near-black."""
 
 
 def heatmap(

@@ -16,7 +16,7 @@ NAMED = {'<div class="md-search" data-md-component="search" role="dialog">': "Se
 #: Code that is shown in the colour of plain code: names, punctuation, operators, white space.
 _PLAIN = re.compile(r'<span class="[nopw]">([^<]*)</span>')
 
-_CODE = re.compile(r'<div class="(?:[^"]* )?highlight"')
+_CODE = re.compile(r'<(?:div class="(?:[^"]* )?highlight|details class="mkdocstrings-source)"')
 
 _outline: list[tuple[str, str, str]] = []  # section, title, address of every page in reading order
 

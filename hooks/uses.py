@@ -21,8 +21,18 @@ def public_names(root: Path = ROOT) -> dict[str, str]:
 
 def uses(script: Path, root: Path = ROOT) -> tuple[str, ...]:
     """The public names that a script uses, in the order of their first use after the imports."""
-    tree, known = parsed(script), public_names(root)
-    local = imported(tree)
+    tree = parsed(script)
+    return used_in(tree, imported(tree), public_names(root))
+
+
+def used_in(tree: ast.Module, local: dict[str, str], known: dict[str, str]) -> tuple[str, ...]:
+    """The public names that a piece of a script uses, in the order of their first use.
+
+    Args:
+        tree: the piece.
+        local: what the script imports from attnkit, see ``imported``.
+        known: see ``public_names``.
+    """
     found = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and local.get(node.id) in known:

@@ -79,11 +79,13 @@ class SmallSite:
         self.root = folder
         for name in ("attnkit", "hooks"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(ROOT / "docs/assets", folder / "docs/assets")
-        shutil.copytree(ROOT / "docs/theme", folder / "docs/theme")
+        for name in ("api", "assets", "theme"):
+            shutil.copytree(ROOT / "docs" / name, folder / "docs" / name)
         (folder / "docs/index.md").write_text("# Home\n\nWelcome to $x$.\n", encoding="utf-8")
         (folder / "docs/references.md").write_text('# References\n\n<p id="somebody2000">S.</p>\n', encoding="utf-8")
+        api = sorted(f"api/{page.name}" for page in (folder / "docs/api").glob("*.md"))
         nav = "nav:\n  - Home: index.md\n  - Gallery: gallery\n  - Claims: claims.md\n  - References: references.md\n"
+        nav += f"  - API: [{', '.join(api)}]\n"
         config = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
         (folder / "mkdocs.yml").write_text(re.sub(r"^nav:\n( +.*\n)+", nav, config, flags=re.M), encoding="utf-8")
         (folder / "gallery/1_part").mkdir(parents=True)

@@ -12,21 +12,21 @@ const scrollers = new ResizeObserver((entries) => {
     }
   }
 });
-const count = {};
-for (const [kind, selector] of [
-  ["Formula", ".formula"],
-  ["Code", "pre > code"],
-  ["Table", ".md-typeset__scrollwrap"],
-]) {
-  for (const element of document.querySelectorAll(selector)) {
-    count[kind] = (count[kind] ?? 0) + 1;
-    element.dataset.name = `${kind} ${count[kind]}, scrolls sideways`;
-    scrollers.observe(element);
+const kinds = { Formula: ".formula", Code: "pre > code", Table: ".md-typeset__scrollwrap" };
+const watch = () => {
+  for (const [kind, selector] of Object.entries(kinds)) {
+    document.querySelectorAll(selector).forEach((element, index) => {
+      if (element.dataset.name) return;
+      element.dataset.name = `${kind} ${index + 1}, scrolls sideways`;
+      scrollers.observe(element);
+    });
   }
-}
+};
+watch();
 
-// The theme adds its buttons to a block of code later, in a group without a name.
+// The theme wraps tables later, and adds its buttons to a block of code in a group without a name.
 new MutationObserver(() => {
+  watch();
   document.querySelectorAll(".md-code__nav:not([aria-label])").forEach((group) => {
     const code = group.closest("pre")?.querySelector("code") ?? group.parentElement.querySelector("code");
     group.setAttribute("aria-label", (code?.dataset.name ?? "Code").split(",")[0]);
@@ -38,7 +38,7 @@ const button = document.querySelector("[data-copy-script]");
 if (button) {
   button.hidden = false;
   button.addEventListener("click", async () => {
-    const blocks = [...document.querySelectorAll(".language-python code")].filter((code) => !code.closest("details"));
+    const blocks = [...document.querySelectorAll(".highlight:not(.output) code")].filter((code) => !code.closest("details"));
     await navigator.clipboard.writeText(blocks.map((code) => code.innerText.trimEnd()).join("\n\n") + "\n");
     button.textContent = "Copied";
   });

@@ -1,0 +1,66 @@
+"""Open every page once per width and write down what the tests judge."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import axe_playwright_python
+from playwright.sync_api import Browser, Page
+
+WIDTHS = {"phone": (360, 740), "desktop": (1280, 900)}
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+
+
+@dataclass
+class Visit:
+    """One page at one width."""
+
+    name: str
+    width: str
+    elements: int = 0
+    sideways: int = 0  # pixels that a screen of 320 lacks
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)  # console errors, exceptions, failed requests
+    violations: list[str] = field(default_factory=list)  # of axe's rules, light and dark
+    formula_fonts: set[str] = field(default_factory=set)
+
+
+def survey(browser: Browser, address: str, pages: list[str], pictures: Path) -> list[Visit]:
+    return [visit(browser, address, name, width, pictures) for width in WIDTHS for name in pages]
+
+
+def visit(browser: Browser, address: str, name: str, width: str, pictures: Path) -> Visit:
+    seen = Visit(name, width)
+    size = dict(zip(("width", "height"), WIDTHS[width]))
+    with browser.new_context(viewport=size, color_scheme="light") as context:
+        page = context.new_page()
+        page.on("request", lambda request: seen.requests.append(request.url))
+        page.on("requestfailed", lambda request: seen.complaints.append(f"{request.url}: {request.failure}"))
+        page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        page.on("console", lambda said: said.type == "error" and seen.complaints.append(said.text))
+        page.goto(address + name.removesuffix("index.html"), wait_until="networkidle")
+        seen.elements = page.evaluate("document.querySelectorAll('*').length")
+        page.evaluate(AXE)
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            found = page.evaluate("axe.run({resultTypes: ['violations']})")["violations"]
+            seen.violations += [f"{scheme}: {rule['id']} {node['target']}" for rule in found for node in rule["nodes"]]
+            if (width, scheme) in (("phone", "light"), ("desktop", "dark")):
+                picture = pictures / width / f"{name.removesuffix('/index.html').replace('/', '-')}.png"
+                page.screenshot(path=picture, full_page=True)
+        if width == "phone":
+            seen.formula_fonts = fonts_of_formulas(page)
+            page.set_viewport_size({"width": 320, "height": 740})
+            seen.sideways = page.evaluate("document.documentElement.scrollWidth - 320")
+    return seen
+
+
+def fonts_of_formulas(page: Page) -> set[str]:
+    """The fonts that the browser really draws formulas with."""
+    tools = page.context.new_cdp_session(page)
+    tools.send("DOM.enable")
+    tools.send("CSS.enable")
+    document = tools.send("DOM.getDocument", {"depth": 0})["root"]["nodeId"]
+    selector = "math :is(mi, mo, mn, mtext, ms)"
+    leaves = tools.send("DOM.querySelectorAll", {"nodeId": document, "selector": selector})["nodeIds"]
+    used = (tools.send("CSS.getPlatformFontsForNode", {"nodeId": leaf})["fonts"] for leaf in leaves)
+    return {f"{font['familyName']}{'' if font['isCustomFont'] else ' (fallback)'}" for fonts in used for font in fonts}

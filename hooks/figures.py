@@ -1,14 +1,20 @@
 """Figures as the site wants them: one SVG for light and dark, with alternative text and a size."""
 
+import base64
+import io
 import re
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 from attnkit.plot import INK
 
 # In an <img> the scheme of the reader's system decides; without support the light ink is used.
 _TWO_SCHEMES = "<style>svg{color:#24292f}@media (prefers-color-scheme:dark){svg{color:#d5d8de}}</style>"
 _PX_PER_PT = 96 / 72
+_EMBEDDED = re.compile(r"(?<=data:image/png;base64,)[A-Za-z0-9+/=\s]+")
 
 
 class FigureError(ValueError):
@@ -44,8 +50,22 @@ def finish(path: Path) -> tuple[int, int]:
     box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
     if not found or box is None:
         raise FigureError(f"{path.name} is not an SVG with a viewBox")
+    svg = _EMBEDDED.sub(lambda png: _smaller(png[0]), svg)
     path.write_text(svg, encoding="utf-8")
     return round(float(box[1]) * _PX_PER_PT), round(float(box[2]) * _PX_PER_PT)
+
+
+def _smaller(png: str) -> str:
+    """The same pixels with a byte each: a colour map has 256 colours, and matplotlib stores four bytes."""
+    pixels = np.asarray(Image.open(io.BytesIO(base64.b64decode(png))).convert("RGBA"))
+    palette, index = np.unique(pixels.reshape(-1, 4), axis=0, return_inverse=True)
+    if len(palette) > 256:
+        return png
+    image = Image.fromarray(index.reshape(pixels.shape[:2]).astype(np.uint8), mode="L")
+    image.putpalette(palette[:, :3].tobytes())
+    packed = io.BytesIO()
+    image.save(packed, "PNG", optimize=True, transparency=palette[:, 3].tobytes())
+    return min(png, base64.b64encode(packed.getvalue()).decode(), key=len)
 
 
 def _escape(alt: str) -> str:

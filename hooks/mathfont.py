@@ -11,6 +11,9 @@ from pathlib import Path
 import fontTools
 from fontTools.ttLib import TTFont
 
+#: Letters whose mathematical italics stand outside the alphabets.
+_ITALIC = dict(zip("∂∇ϵϑϰϕϱϖıȷ", "𝜕𝛻𝜖𝜗𝜘𝜙𝜚𝜛𝚤𝚥"))
+
 #: Drawn by MathML itself or stretched from these: roots, fences, bars, braces, accents.
 _BY_THE_RENDERER = "√‖|⟨⟩(){}[]⌊⌋⌈⌉¯ˆ˜→⏞⏟−′"
 
@@ -95,6 +98,8 @@ def _shown_as(character: str) -> set[str]:
     """A lone letter is shown as a mathematical italic, upright inside a word: keep both."""
     if character == "h":
         return {"h", "ℎ"}  # U+210E: the block of mathematical italics has a hole there
+    if character in _ITALIC:
+        return {character, _ITALIC[character]}
     for first, last, italic in (("a", "z", 0x1D44E), ("A", "Z", 0x1D434), ("α", "ω", 0x1D6FC), ("Α", "Ω", 0x1D6E2)):
         if first <= character <= last:
             return {character, chr(italic + ord(character) - ord(first))}

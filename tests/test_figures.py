@@ -1,8 +1,13 @@
 """A figure is one SVG for both colour schemes, with a size and the same bytes every time."""
 
+import base64
+import io
+
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
+from PIL import Image
 
 from attnkit import plot
 from hooks import figures
@@ -50,3 +55,14 @@ def test_a_file_that_is_no_figure_is_an_error(tmp_path):
     (tmp_path / "x.svg").write_text("<p>", encoding="utf-8")
     with pytest.raises(figures.FigureError, match=r"x\.svg is not an SVG"):
         figures.finish(tmp_path / "x.svg")
+
+
+def test_pixels_in_a_figure_take_a_byte_each_and_keep_their_colours():
+    colours = np.random.default_rng(0).integers(0, 256, (200, 4), dtype=np.uint8)
+    pixels = colours[np.random.default_rng(1).integers(0, 200, (48, 48))]
+    stored = io.BytesIO()
+    Image.fromarray(pixels).save(stored, "PNG")
+    before = base64.b64encode(stored.getvalue()).decode()
+    after = figures._smaller(before)
+    assert len(after) < len(before)
+    assert (np.asarray(Image.open(io.BytesIO(base64.b64decode(after))).convert("RGBA")) == pixels).all()

@@ -8,8 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+# The same examples on every machine and in every run, however slow; nothing is remembered between runs.
+settings.register_profile("attnkit", derandomize=True, deadline=None, max_examples=30, database=None)
+settings.load_profile("attnkit")
 
 
 @pytest.fixture(scope="session")

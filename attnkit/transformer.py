@@ -46,8 +46,9 @@ def layer_norm(x: Tensor, weight: Tensor | None = None, bias: Tensor | None = No
         tensor([ 1.7320, -0.5773, -0.5773, -0.5773])
     """
     wide = at_least_float32(x)
-    mean, variance = wide.mean(dim=-1, keepdim=True), wide.var(dim=-1, keepdim=True, correction=0)
-    return _affine((wide - mean) / (variance + eps).sqrt(), weight, bias).to(x.dtype)
+    deviation = wide - wide.mean(dim=-1, keepdim=True)
+    variance = deviation.square().mean(dim=-1, keepdim=True)  # torch's var warns where there are no tokens
+    return _affine(deviation / (variance + eps).sqrt(), weight, bias).to(x.dtype)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6) -> Tensor:

@@ -117,6 +117,13 @@ def test_half_precision_norms_do_not_overflow(dtype):
         exactly(y.float(), torch.tensor([1.0, -1, 1, -1]), atol=0)
 
 
+@pytest.mark.parametrize("shape", [(0, 4), (2, 0, 1), (3, 0)])
+def test_norms_of_no_tokens_or_features_are_empty_and_silent(shape):
+    x = torch.zeros(shape, dtype=torch.float64)
+    for norm in (layer_norm, rms_norm):  # warnings are errors
+        assert norm(x).shape == shape
+
+
 def test_a_norm_refuses_a_weight_that_would_spread():
     x = torch.zeros(2, 5, 19)
     with pytest.raises(ValueError, match=r"^weight must have one entry per feature of x: weight has shape \(1,\), x"):

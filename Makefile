@@ -1,5 +1,6 @@
 # make site   build the site into site/       make test   prove it
 # make serve  live preview                    make bench  measure the build
+# make peers  compare with other libraries, in an environment of their own
 # make zensical  the same pages by another renderer   make clean  forget everything that was made
 #
 # PYTHON=python3.12 chooses another interpreter; pip's own variables (PIP_EXTRA_INDEX_URL, …) apply.
@@ -13,7 +14,7 @@ RUN := .venv/bin/python
 export NO_MKDOCS_2_WARNING := 1
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
-.PHONY: site test serve bench zensical clean
+.PHONY: site test peers serve bench zensical clean
 .DELETE_ON_ERROR:
 
 site: .venv/site.made
@@ -27,12 +28,17 @@ test: .venv/test.made
 	$(RUN) -m mypy
 	$(RUN) -m pytest
 
+peers: .cache/peers-env/made
+	HF_HUB_OFFLINE=1 KERAS_BACKEND=torch .cache/peers-env/bin/python -m pytest \
+	  --override-ini addopts=--strict-markers tests/peers/heavy
+
 serve: .venv/site.made
 	$(RUN) -m mkdocs serve
 
-bench: .venv/site.made
+bench: .venv/site.made .cache/peers-env/made
 	$(RUN) -m benchmarks.build
 	$(RUN) -m benchmarks.attention
+	HF_HUB_OFFLINE=1 .cache/peers-env/bin/python -m benchmarks.rotary
 
 zensical: .venv/site.made .cache/zensical-env/made
 	$(RUN) -m hooks
@@ -56,4 +62,11 @@ clean:
 .cache/zensical-env/made: Makefile
 	$(PYTHON) -m venv --clear .cache/zensical-env
 	.cache/zensical-env/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73
+	@touch $@
+
+# torch stays at its pin: none of the peers may choose another.
+.cache/peers-env/made: requirements.txt tests/peers/requirements.txt
+	$(PYTHON) -m venv --clear .cache/peers-env
+	.cache/peers-env/bin/python -m pip install --quiet --disable-pip-version-check \
+	  --constraint requirements.txt --requirement tests/peers/requirements.txt
 	@touch $@

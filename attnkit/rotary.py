@@ -87,8 +87,11 @@ def rotate(
     else:
         a, b = turning[..., : rotary_dim // 2], turning[..., rotary_dim // 2 :]
         turned = torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    turned = turned.to(x.dtype)
+    if rotary_dim == d:
+        return turned
     still = x[..., rotary_dim:].expand(*turned.shape[:-1], -1)
-    return torch.cat((turned.to(x.dtype), still), dim=-1)
+    return torch.cat((turned, still), dim=-1)
 
 
 def rotary_frequencies(

@@ -37,6 +37,7 @@ _MODULES = {
     "claims": ("close", "holds", "below", "above", "Claim", "ClaimError"),
     "plot": ("heatmap", "INK", "BLUE", "VERMILLION", "GREEN", "PURPLE", "PALETTE"),
 }
+_PACKAGES = ("labs",)  # their names are imported from them: from attnkit.labs import check_softmax
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = sorted(_HOME)
@@ -45,10 +46,10 @@ __all__ = sorted(_HOME)
 def __getattr__(name):
     if name in _HOME:
         return getattr(import_module(f"attnkit.{_HOME[name]}"), name)
-    if name in _MODULES:
+    if name in _MODULES or name in _PACKAGES:
         return import_module(f"attnkit.{name}")
     raise AttributeError(f"module 'attnkit' has no attribute {name!r}")
 
 
 def __dir__():
-    return [*__all__, *_MODULES]
+    return [*__all__, *_MODULES, *_PACKAGES]

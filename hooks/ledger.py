@@ -13,7 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
-from hooks import pages, plugin
+from hooks import jupyter, lab_page, pages, plugin
 from hooks.store import Store
 
 COUNT, COUNT_PAGES = "{{ claims }}", "{{ pages }}"
@@ -25,6 +25,8 @@ _entries: list[dict[str, Any]] = []
 def on_files(files: Files, config: MkDocsConfig) -> None:
     root = Path(config.config_file_path).resolve().parent
     _entries[:] = entries(root)
+    for address, lab in jupyter.run(files, config).items():
+        _entries.extend(lab_page.claims(lab, lab_page.stem_of(address)))
     if twice := stated_twice(_entries):
         raise PluginError("claims stated twice, so that nobody could tell them apart:\n" + "\n".join(twice))
     listing = json.dumps(_entries, indent=1, ensure_ascii=False) + "\n"
@@ -87,22 +89,17 @@ def markdown(root: Path, listed: list[dict[str, Any]]) -> str:
         "Each of them was computed again and held when this site was built; had one failed, there would be "
         "no site. The same list for machines: [claims.json](claims.json).\n"
     )
-    parts = list(dict.fromkeys(_part(entry) for entry in listed))
-    titles = [pages.title((root / plugin.GALLERY / part / "README.md").read_text(encoding="utf-8")) for part in parts]
+    parts = list(dict.fromkeys(_home(entry["page"])[0] for entry in listed))
+    titles = [pages.title((root / part).read_text(encoding="utf-8")) for part in parts]
     text += f"\n{_choice(titles)}\n"
     for number, (part, title) in enumerate(zip(parts, titles), start=1):
         text += f'\n<div class="part-{number}" markdown>\n\n## {title}\n'
-        of_part = [entry for entry in listed if _part(entry) == part]
+        of_part = [entry for entry in listed if _home(entry["page"])[0] == part]
         for address in dict.fromkeys(entry["page"] for entry in of_part):
             of_page = [entry for entry in of_part if entry["page"] == address]
-            text += f"\n### [{of_page[0]['title']}]({address.removesuffix('/')}.md)\n\n{_table(of_page)}\n"
+            text += f"\n### [{of_page[0]['title']}]({_home(address)[1]})\n\n{_table(of_page)}\n"
         text += "\n</div>\n"
     return text
-
-
-def _part(entry: dict[str, Any]) -> str:
-    """The folder of the part that makes a claim."""
-    return str(entry["page"].split("/")[1])
 
 
 def _choice(titles: list[str]) -> str:
@@ -114,6 +111,14 @@ def _choice(titles: list[str]) -> str:
         rules.append(f'article:has(#only-{number}:checked) [class^="part-"]:not(.part-{number}) {{ display: none }}')
     style = f"<style>{' '.join(rules)}</style>"
     return f'{style}<fieldset class="choice"><legend>Show</legend>{"".join(buttons)}</fieldset>'
+
+
+def _home(address: str) -> tuple[str, str]:
+    """The text that introduces a page's part, and the page's own source as Markdown links to it."""
+    path = address.removesuffix("/")
+    if path.startswith("labs/"):
+        return "docs/labs/index.md", f"{path}.ipynb"
+    return f"{Path(path).parent.as_posix()}/README.md", f"{path}.md"
 
 
 def _table(listed: list[dict[str, Any]]) -> str:

@@ -25,8 +25,8 @@ def page(source: str, stem: str, blocks: list[Block]) -> str:
         if block.kind == "text":
             parts.append(block.text.strip())
         else:
-            parts.append(_fenced(block.text, "python"))
-            parts.extend(_output(block.printed))
+            parts.append(fenced(block.text, "python"))
+            parts.extend(output(block.printed))
             if block.figures.strip():
                 parts.append(block.figures.strip())
     parts.append(f"## Download\n\nThe page to run at home: [`{stem}.py`]({stem}.py) · [`{stem}.ipynb`]({stem}.ipynb)")
@@ -35,7 +35,7 @@ def page(source: str, stem: str, blocks: list[Block]) -> str:
 
 def failure(stem: str, report: str) -> str:
     """What a live preview shows in place of a page whose script failed."""
-    return f"# {stem} failed\n\nThis page comes back when its script runs to its end.\n\n{_fenced(report, 'text')}\n"
+    return f"# {stem} failed\n\nThis page comes back when its script runs to its end.\n\n{fenced(report, 'text')}\n"
 
 
 def title(markdown: str) -> str:
@@ -66,18 +66,18 @@ def _card(part: str, stem: str, markdown: str) -> str:
     return f"\n[{image}{title(markdown)}]({part}/{stem}.md)\n"
 
 
-def _output(printed: str) -> list[str]:
+def output(printed: str) -> list[str]:
     """What a block printed: claims are sentences and may wrap, anything else keeps its lines."""
     runs = itertools.groupby(printed.splitlines(), key=lambda line: line.startswith("✓ "))
     texts = [(claims, "\n".join(lines)) for claims, lines in runs]
     return [
-        _fenced(text, "{.text .output .claims}" if claims else "{.text .output}")
+        fenced(text, "{.text .output .claims}" if claims else "{.text .output}")
         for claims, text in texts
         if text.strip()
     ]
 
 
-def _fenced(text: str, language: str) -> str:
+def fenced(text: str, language: str) -> str:
     """A code block whose fence is longer than any run of backticks within."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

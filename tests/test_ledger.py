@@ -9,7 +9,7 @@ from hooks import ledger, plugin
 def test_the_site_lists_every_claim_that_its_pages_print(site):
     listed = json.loads((site / "claims.json").read_text(encoding="utf-8"))
     printed = 0
-    for page in (site / "gallery").glob("*/*/index.html"):
+    for page in [*site.glob("gallery/*/*/index.html"), *site.glob("labs/*/index.html")]:
         printed += len(re.findall(r"^(?:<[^>]+>)*✓ ", page.read_text(encoding="utf-8"), re.M))
     assert len(listed) == printed
     assert {tuple(sorted(entry)) for entry in listed} == {
@@ -29,7 +29,7 @@ def test_the_source_is_the_line_that_makes_the_claim(root, site):
     for entry in json.loads((site / "claims.json").read_text(encoding="utf-8")):
         name, line = entry["source"].split(":")
         lines = (root / name).read_text(encoding="utf-8").splitlines()
-        assert re.match(r"\s*claims\.(close|holds|below|above)\(", lines[int(line) - 1]), entry
+        assert re.match(r"\s*(claims\.(close|holds|below|above)|labs\.check_\w+)\(", lines[int(line) - 1]), entry
 
 
 def test_the_section_is_the_heading_above_the_claim(root, site):

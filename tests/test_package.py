@@ -99,6 +99,15 @@ def test_a_star_import_brings_every_name():
     assert set(attnkit.__all__) <= set(namespace)
 
 
+def test_the_checks_of_the_labs_are_a_package_of_their_own():
+    from attnkit import labs
+
+    assert attnkit.labs is labs
+    assert "labs" in dir(attnkit)
+    assert all(hasattr(labs, name) for name in labs.__all__)
+    assert not set(labs.__all__) & set(attnkit.__all__)
+
+
 def test_an_unknown_name_is_an_attribute_error_that_names_it():
     with pytest.raises(AttributeError, match=r"^module 'attnkit' has no attribute 'atention'$"):
         attnkit.atention  # noqa: B018
@@ -115,7 +124,7 @@ def imports_of(path):
             yield node.module
 
 
-@pytest.mark.parametrize("module", FILES)
+@pytest.mark.parametrize("module", [*FILES, *(f"labs/{path.stem}" for path in HOME.glob("labs/*.py"))])
 def test_modules_import_torch_and_the_standard_library_only(module):
     allowed = {"torch", "attnkit", *sys.stdlib_module_names}
     if module == "plot":

@@ -45,7 +45,7 @@ zensical: .venv/site.made .cache/zensical-env/made
 	$(RUN) -m hooks.zensical "$(CURDIR)/.cache/zensical-env/bin/zensical"
 
 clean:
-	rm -rf site docs/gallery .cache .venv
+	rm -rf site docs/gallery docs/labs/*.ipynb .cache .venv
 
 # Made anew when the pins change; the mark comes last, so an interrupted installation is repeated.
 .venv/site.made: requirements.txt pyproject.toml

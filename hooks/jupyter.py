@@ -6,6 +6,7 @@ instead, and the site shows that like any other page of its own.
 """
 
 import os
+import shutil
 from typing import Any
 
 import nbformat
@@ -49,6 +50,9 @@ def run(files: Files, config: MkDocsConfig) -> dict[str, NotebookNode]:
                 page.render(config, files)
             except CellExecutionError as error:
                 raise PluginError(f"{file.src_uri} failed\n\n{error}") from None
+            except ValueError:  # a cache file cut short by a build that was killed
+                shutil.rmtree(plugin.config["cache_dir"], ignore_errors=True)
+                page.render(config, files)
             found[file.src_uri] = read(page.content)
     return found
 

@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -199,6 +200,11 @@ plt.show()
 
 
 def with_lab(small_site, text):
+    for name in ("LICENSE", "README.md", "pyproject.toml"):
+        shutil.copy(ROOT / name, small_site.root)
+    config = small_site.root / "mkdocs.yml"
+    nav = "  - Labs: [labs/index.md, labs/1_lab.ipynb]\n  - Claims: claims.md\n"
+    config.write_text(config.read_text(encoding="utf-8").replace("  - Claims: claims.md\n", nav), encoding="utf-8")
     folder = small_site.root / "docs/labs"
     folder.mkdir()
     (folder / "index.md").write_text("# Labs\n\n[One](1_lab.ipynb)\n", encoding="utf-8")
@@ -212,6 +218,12 @@ def test_a_small_lab_is_built_and_counted(small_site):
     assert "one is one" in (small_site.root / "site/claims.json").read_text(encoding="utf-8")
     assert (small_site.root / "site/labs/images/1_lab_1.svg").exists()
 
+    page = (small_site.root / "site/labs/1_lab/index.html").read_bytes()
+    for cached in small_site.root.glob(".cache/mkdocs-jupyter/*.json"):
+        cached.write_text("cut short", encoding="utf-8")
+    assert small_site.build().returncode == 0
+    assert (small_site.root / "site/labs/1_lab/index.html").read_bytes() == page
+
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
@@ -219,7 +231,7 @@ def test_a_small_lab_is_built_and_counted(small_site):
         ("1 == 1", "1 == 2", "one is one: false in 1 of 1"),
         ('fig.set_label("An empty pair of axes.")', "", "a figure without description"),
         ("plt.show()", "plt.show()\n# %% [markdown]\n# [Gone](gone.md)", "gone.md"),
-        ("What it is.", "It is $\\\\frac{1$.", "problems with formulas"),
+        ("What it is.", "It is $\\frac{1$.", "problems with formulas"),
     ],
     ids=["false claim", "figure without description", "broken link", "bad formula"],
 )

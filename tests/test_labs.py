@@ -116,7 +116,7 @@ def test_an_unsolved_notebook_with_the_solutions_filled_in_runs_to_its_end(sourc
     assert result.returncode == 0, result.stderr
     executed = nbformat.read(tmp_path / "lab.nbconvert.ipynb", 4)
     printed = "".join(o.get("text", "") for c in executed.cells for o in c.get("outputs", []))
-    assert printed.count("✓ lab ") == len(exercises(source))
+    assert printed.count("✓ lab ") > len(exercises(source))
 
 
 def test_an_unsolved_notebook_as_it_is_stops_at_its_first_exercise_with_a_friendly_word(tmp_path):

@@ -11,7 +11,7 @@
 import matplotlib.pyplot as plt
 import torch
 
-from attnkit import attention, labs, plot
+from attnkit import attention, claims, labs, plot
 
 plt.style.use("attnkit.paper")
 generator = torch.Generator().manual_seed(0)
@@ -181,6 +181,9 @@ slips = [
 T = 8
 x = torch.randn(T, 16, generator=generator)
 table = torch.stack([reach(lambda x: attention(x, x, x, mask_of(T))[0], x, i) for i in range(T)])
+claims.close("lab 3: above the diagonal all 28 gradients are exactly 0", table.triu(1), 0.0, atol=0)
+claims.above("lab 3: up to the diagonal every gradient is there", table[mask_of(T)], 0.0)
+
 fig, ax = plt.subplots(figsize=(4.8, 3.8))
 image = plot.heatmap(ax, table, xlabel="token", ylabel="output")
 fig.colorbar(image, ax=ax, label="norm of the gradient")

@@ -11,7 +11,7 @@
 import matplotlib.pyplot as plt
 import torch
 
-from attnkit import labs, plot, softmax
+from attnkit import claims, labs, plot, softmax
 
 plt.style.use("attnkit.paper")
 generator = torch.Generator().manual_seed(0)
@@ -257,14 +257,17 @@ def last_state(x):
 
 
 reach = [torch.autograd.functional.jacobian(f, x).norm(dim=(0, 2)) for f in (last_state, last_attended)]
+claims.below("lab 4: of an untrained LSTM's reach under 1e-4 is left 29 steps back", reach[0][0] / reach[0][-1], 1e-4)
+claims.above("lab 4: attention reaches each of 30 steps with a derivative over 0.01", reach[1], 0.01)
+
 fig, ax = plt.subplots()
 ax.semilogy(range(T), reach[0].numpy(), color=plot.VERMILLION, linestyle="--", label="LSTM, untrained")
 ax.semilogy(range(T), reach[1].numpy(), color=plot.BLUE, linestyle="-", label="additive attention")
-ax.set(title="Attention reaches every step alike", xlabel="step of the input", ylabel="norm of the derivative")
+ax.set(title="Attention reaches every step", xlabel="step of the input", ylabel="norm of the derivative")
 ax.legend()
 fig.set_label(
     f"Norm of the derivative of the last output by the input of each of {T} steps, logarithmic: the LSTM's falls "
-    "steadily towards the early steps, attention's stays within a narrow band."
+    "by many orders of magnitude towards the early steps, attention's is uneven but never small."
 )
 plt.show()
 

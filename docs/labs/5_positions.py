@@ -11,7 +11,7 @@
 import matplotlib.pyplot as plt
 import torch
 
-from attnkit import labs, plot
+from attnkit import claims, labs, plot
 
 plt.style.use("attnkit.paper")
 generator = torch.Generator().manual_seed(0)
@@ -245,8 +245,11 @@ slips = [
 
 # %%
 q, k = torch.randn(2, 1, 32, generator=generator).expand(2, 12, 32)
+table = rotary_scores(q, k, torch.arange(12))
+claims.close("lab 5: equal content gives one score for each distance", table[1:, 1:], table[:-1, :-1], atol=1e-4)
+
 fig, ax = plt.subplots(figsize=(4.8, 3.8))
-image = plot.heatmap(ax, rotary_scores(q, k, torch.arange(12)), signed=True)
+image = plot.heatmap(ax, table, signed=True)
 fig.colorbar(image, ax=ax, label="score")
 ax.set_title("Equal content: a score for each distance")
 fig.set_label("Scores of 12 equal queries and 12 equal keys: every diagonal has one colour, and the diagonals differ.")

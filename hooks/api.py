@@ -1,12 +1,12 @@
 """MkDocs hook: API entries link to the pages that use them, and code on the pages links to the entries."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
@@ -14,8 +14,12 @@ from mkdocs.utils import get_relative_url
 from hooks import pages, plugin, uses
 
 LIST = "{{ entries }}"
+FOLD = 3  # a list of pages longer than this is folded
+THEIR_CSS = "assets/_mkdocstrings.css"  # for boxes and badges that we do not show
 
 _ENTRY = re.compile(r"^::: attnkit\.(\w+)$", re.M)
+# What is found better on the page it names.
+_BESIDE = re.compile(r'<p class="entry-files"|<details class="(?:entry-uses|mkdocstrings-source)"')
 _CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.S)
 # A name, with the module before it if there is one; not a part of a longer chain, nor what is assigned to.
 _NAME = re.compile(
@@ -24,9 +28,19 @@ _NAME = re.compile(
 )
 
 
+@event_priority(-100)  # after mkdocstrings
+def on_config(config: MkDocsConfig) -> None:
+    config.extra_css = [css for css in config.extra_css if str(css) != THEIR_CSS]
+
+
+@event_priority(-100)
+def on_post_build(config: MkDocsConfig) -> None:
+    (Path(config.site_dir) / THEIR_CSS).unlink(missing_ok=True)
+
+
 def on_files(files: Files, config: MkDocsConfig) -> None:
     root = _root(config)
-    if (root / "docs/api").is_dir() and (faults := uses.faults(root)):
+    if faults := uses.faults(root):
         raise PluginError("the API reference is not complete:\n" + "\n".join(faults))
 
 
@@ -35,12 +49,15 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
         return text
     root = _root(config)
     used, homes = used_on(root), uses.public_names(root)
-    text = text.replace(LIST, listing(root))
-    return _ENTRY.sub(lambda name: f"{name[0]}\n\n{about(name[1], homes, used, config.extra)}", text)
+    repository = config.extra.get("repository", "").rstrip("/")
+    text = text.replace(LIST, listing(root, _flat(config.nav)))
+    return _ENTRY.sub(lambda name: f"{name[0]}\n\n{about(name[1], homes, used, repository)}", text)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     root = _root(config)
+    if page.file.src_uri.startswith("api/"):
+        return _BESIDE.sub(r"\g<0> data-search-exclude", content)
     script = (root / page.file.src_uri).with_suffix(".py")
     if not page.file.src_uri.startswith(f"{plugin.GALLERY}/") or not script.is_file():
         return content
@@ -62,58 +79,61 @@ def used_on(root: Path) -> dict[str, list[str]]:
     return found
 
 
-def about(name: str, homes: dict[str, str], used: dict[str, list[str]], extra: Mapping[str, Any]) -> str:
-    """What stands under an entry: where the name is used, defined and tested."""
-    module, where = homes[name], used.get(name, [])
-    files = [f"`{path}`" for path in (f"attnkit/{module}.py", f"tests/test_{module}.py")]
-    if repository := extra.get("repository", "").rstrip("/"):
-        files = [f"[{path}]({repository}/blob/HEAD/{path.strip('`')})" for path in files]
-    lines = [f"Defined in {files[0]}, tested in {files[1]}."]
-    if len(where) > 3:
-        shown = "\n".join(f"    - {link}" for link in where)
-        return f'{lines[0]}\n{{: .entry-files }}\n\n??? entry-uses "Used on {len(where)} pages"\n{shown}\n'
-    pages_of = " · ".join(where) if where else "no page yet"
-    return f"{lines[0]} Used on: {pages_of}.\n{{: .entry-files }}\n"
+def about(name: str, homes: dict[str, str], used: dict[str, list[str]], repository: str) -> str:
+    """What stands under an entry: where the name is defined, tested and used."""
+    files = [f"attnkit/{homes[name]}.py", f"tests/test_{homes[name]}.py"]
+    shown = [f"[`{path}`]({repository}/blob/HEAD/{path})" if repository else f"`{path}`" for path in files]
+    where = used.get(name, [])
+    text = f"Defined in {shown[0]}, tested in {shown[1]}."
+    if len(where) > FOLD:
+        links = "\n".join(f"    - {link}" for link in where)
+        return f'{text}\n{{: .entry-files }}\n\n??? entry-uses "Used on {len(where)} pages"\n\n{links}\n'
+    return f"{text} Used on {' · '.join(where) or 'no page'}.\n{{: .entry-files }}\n"
 
 
-def listing(root: Path) -> str:
-    """The front page's list: every page of the reference with the names it describes."""
-    names: dict[str, list[str]] = {}
-    for name, (page, *_) in uses.entries(root).items():
-        names.setdefault(page.removeprefix("api/"), []).append(name)
-    lines = []
-    for page, described in names.items():
-        title = pages.title((root / "docs/api" / page).read_text(encoding="utf-8"))
-        links = " · ".join(f"[`{name}`]({page}#attnkit.{name})" for name in described)
-        lines.append(f"[{title}]({page})\n:   {links}\n")
-    return "\n".join(lines)
+def listing(root: Path, order: list[str]) -> str:
+    """Every entry, page by page in the order of the navigation."""
+    text = ""
+    for source in order:
+        page = root / "docs" / source
+        if source.startswith("api/") and (names := _ENTRY.findall(page.read_text(encoding="utf-8"))):
+            links = ", ".join(f"[`{name}`]({page.name}#attnkit.{name})" for name in names)
+            text += f"## [{pages.title(page.read_text(encoding='utf-8'))}]({page.name})\n\n{links}\n\n"
+    return text.rstrip()
 
 
-def linked(content: str, local: dict[str, str], public: dict[str, str], targets: dict[str, str]) -> str:
-    """The HTML of a page with the first use of each public name, in each block of its code, made a link.
+def linked(content: str, local: dict[str, str], homes: dict[str, str], targets: dict[str, str]) -> str:
+    """A page whose code links to the entries: in each block, each public name where it is first used.
 
     Args:
-        content: the page.
-        local: what its script imports from attnkit, see ``uses.imported``.
-        public: the public names with their modules.
-        targets: the address of the entry for each public name.
+        content: the page's HTML.
+        local: what the script calls the names that it takes from attnkit, and what they are there.
+        homes: the module of every public name.
+        targets: the address of the entry of every public name.
     """
 
-    def in_block(block: re.Match[str]) -> str:
-        done: set[str] = set()
+    def block(code: re.Match[str]) -> str:
+        seen: set[str] = set()
 
         def link(found: re.Match[str]) -> str:
-            module = local.get(found["module"]) if found["module"] else None
-            name = found["name"] if found["module"] else local.get(found["name"], "")
-            known = public.get(name) == module if found["module"] else name in public
-            if not known or name in done or name not in targets:
+            module = found["module"]
+            name = local.get(found["name"], "") if module is None else found["name"]
+            ours = module is None or (module in local and homes.get(name) == local[module])
+            if not ours or name not in targets or name in seen:
                 return found[0]
-            done.add(name)
-            return f'{found["before"]}<a href="{targets[name]}">{found["name"]}</a>'
+            seen.add(name)
+            return f'{found["before"]}<a class="entry" href="{targets[name]}">{found["name"]}</a>'
 
-        return _NAME.sub(link, block[0])
+        return _NAME.sub(link, code[0])
 
-    return _CODE.sub(in_block, content)
+    return _CODE.sub(block, content)
+
+
+def _flat(nav: Any) -> list[str]:
+    """The pages of a navigation as it is written, in order."""
+    if isinstance(nav, dict):
+        nav = list(nav.values())
+    return [page for entry in nav for page in _flat(entry)] if isinstance(nav, list) else [nav]
 
 
 def _root(config: MkDocsConfig) -> Path:

@@ -36,7 +36,8 @@ def main(executable: str) -> int:
     root = Path.cwd()
     stage = root / ".cache" / "zensical"
     shutil.rmtree(stage, ignore_errors=True)
-    shutil.copytree(root / plugin.DOCS, stage / "docs")
+    # The API reference is made by a plugin that Zensical does not run.
+    shutil.copytree(root / plugin.DOCS, stage / "docs", ignore=shutil.ignore_patterns("api"))
     _write_claims(root, stage / "docs")
     (stage / "zensical.yml").write_text(CONFIG, encoding="utf-8")
     subprocess.run([executable, "build", "--strict", "--config-file", "zensical.yml"], cwd=stage, check=True)

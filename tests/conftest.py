@@ -87,7 +87,7 @@ class SmallSite:
         for name in ("api", "assets", "theme"):
             shutil.copytree(ROOT / "docs" / name, folder / "docs" / name)
         (folder / "docs/index.md").write_text("# Home\n\nWelcome to $x$.\n", encoding="utf-8")
-        (folder / "docs/references.md").write_text('# References\n\n<p id="somebody2000">S.</p>\n', encoding="utf-8")
+        (folder / "docs/references.md").write_text("# References\n\n- S.\n{: #somebody2000 }\n", encoding="utf-8")
         api = sorted(f"api/{page.name}" for page in (folder / "docs/api").glob("*.md"))
         nav = "nav:\n  - Home: index.md\n  - Gallery: gallery\n  - Claims: claims.md\n  - References: references.md\n"
         nav += f"  - API: [{', '.join(api)}]\n"

@@ -211,10 +211,3 @@ def test_the_readme_snippet_runs(capsys):
     (snippet,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     exec(compile(snippet, "README.md", "exec"), {})
     assert capsys.readouterr().out.strip() == re.search(r"# (tensor.*)", snippet)[1]
-
-
-def test_every_citation_has_an_entry_and_every_entry_is_cited():
-    written = [*SCRIPTS, *(path for path in (ROOT / "docs").rglob("*.md") if "gallery" not in path.parts)]
-    cited = {key for path in written for key in re.findall(r"references\.md#(\w+)", path.read_text(encoding="utf-8"))}
-    listed = re.findall(r"^\{: #(\w+) \}$", (ROOT / "docs/references.md").read_text(encoding="utf-8"), re.M)
-    assert sorted(cited) == sorted(listed)

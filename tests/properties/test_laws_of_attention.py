@@ -155,7 +155,17 @@ def test_scale_factor_of_the_queries_and_inverse_temperature_are_one(call, facto
     close(softmax(scores, temperature=1 / factor), scaled, 1e-12)
 
 
+@given(inputs(smallest=1))
+def test_the_scale_is_one_over_the_root_of_the_width_unless_given(call):
+    for default, told in zip(attention(*call), attention(*call, scale=call.q.shape[-1] ** -0.5)):
+        close(default, told)
+
+
 def test_scale_by_hand():
+    # width 4: 2 · ln 3 over √4
+    q, k = torch.zeros(1, 4, dtype=torch.float64), torch.zeros(2, 4, dtype=torch.float64)
+    q[0, 0], k[1, 0] = 2.0, math.log(3)
+    assert attention(q, k, column(8, 4))[0].item() == pytest.approx(5.0, abs=1e-14)
     # doubled, ln 3 is ln 9: weights 1/10 and 9/10
     assert quarter([8, 4], scale=2.0)[1] == pytest.approx([0.1, 0.9], abs=1e-15)
 

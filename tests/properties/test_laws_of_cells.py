@@ -80,6 +80,15 @@ def test_a_gru_whose_update_gate_is_one_carries_its_state_and_at_zero_replaces_i
         assert torch.equal(after, h if bias > 0 else gates.n)
 
 
+@given(leading, sizes, widths, seeds)
+def test_a_gru_whose_reset_gate_is_zero_forgets_its_state_and_the_bias_beside_it_in_the_candidate(axes, d, N, seed):
+    x, h = randn(seed, *axes, d), randn(seed + 1, *axes, N)
+    w_ih, w_hh, b_ih, b_hh = weights_of(gru_cell, d, N, seed)
+    b_ih[:N] = -1e6
+    _, gates = gru_cell(x, h, w_ih, w_hh, b_ih, b_hh)
+    close(gates.n, torch.tanh(x @ w_ih[2 * N :].T + b_ih[2 * N :]))
+
+
 def test_a_gru_by_hand():
     # z = 1/2 and n = tanh(ln(3)/2) = 1/2: half of 1/2 and half of 1
     bias = torch.tensor([0.0, 0.0, math.log(3) / 2], dtype=torch.float64)

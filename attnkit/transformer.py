@@ -60,8 +60,8 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6) -> T
         Zhang and Sennrich (2019), "Root mean square layer normalization", equation 4, there without ε.
 
     Example:
-        >>> rms_norm(torch.tensor([3.0, 3.0, -3.0, -3.0]))
-        tensor([ 1.0000,  1.0000, -1.0000, -1.0000])
+        >>> rms_norm(torch.tensor([1.0, 7.0]))
+        tensor([0.2000, 1.4000])
     """
     wide = at_least_float32(x)
     return _affine(wide / (wide.square().mean(dim=-1, keepdim=True) + eps).sqrt(), weight, None).to(x.dtype)

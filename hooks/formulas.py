@@ -113,6 +113,8 @@ def _place(mathml: str, tex: str, display: bool, where: str) -> str:
         _problems.append(f"{where}: reference to an equation that this page does not have:  {tex}")
     if reference := _LONE_REFERENCE.match(mathml):
         return reference[1]
+    if "<a " in mathml:
+        _problems.append(f"{where}: a link within a formula, which a screen reader cannot reach:  {tex}")
     for character in html.unescape(re.sub(r"<[^>]+>", "", _ANNOTATION.sub("", mathml))):
         _characters.setdefault(character, where)
     mathml = mathml.replace("<math", "<math data-search-exclude", 1)

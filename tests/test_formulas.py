@@ -42,6 +42,10 @@ def test_characters_that_html_escapes_are_read_as_tex():
         (r"$\sofmax(x)$", r'some/page.md: 0: Unknown command "\sofmax". in the formula  \sofmax(x)'),
         (r"$$\frac{a$$", r"in the formula  \frac{a"),
         (r"$$x \eqref{eq:none}$$", "reference to an equation that this page does not have:  x \\eqref{eq:none}"),
+        (
+            "$a = \\eqref{eq:one}$\n\n$$\\begin{equation}a = b\\label{eq:one}\\end{equation}$$",
+            "a link within a formula, which a screen reader cannot reach:  a = \\eqref{eq:one}",
+        ),
         ("## A heading with $x$", "a formula in a heading"),
         ("Text $$x$$ text", "a display formula within a paragraph"),
         ("$✈$", "no glyph for '✈'"),

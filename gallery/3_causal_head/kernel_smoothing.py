@@ -42,7 +42,7 @@ torch.manual_seed(0)
 # Wherever the denominator is positive it is a mixture of the values: its weights
 # $\kappa(u_j) / \sum_l \kappa(u_l)$ are non-negative and sum to 1. Three kernels in common use:
 #
-# | kernel | $\kappa(u)$ | variance $\int u^2 \kappa(u)\, du$ |
+# | kernel | formula $\kappa(u)$ | variance $\int u^2 \kappa(u)\, du$ |
 # |---|---|---|
 # | Gaussian | $e^{-u^2/2} / \sqrt{2\pi}$ | $1$ |
 # | Epanechnikov | $\frac{3}{4} \max(0, 1 - u^2)$ | $1/5$ |

@@ -64,7 +64,7 @@ def page(browser: Browser):
 
 
 @pytest.fixture(scope="session")
-def visits(site: Path, address: str, browser: Browser, root: Path) -> list[Visit]:
+def visits(site: Path, address: str, chromium: str, root: Path) -> list[Visit]:
     """Every page, opened once on a phone and once on a desktop."""
     pages = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html")) if path.name != "404.html"]
-    return survey(browser, address, pages, root / ".cache" / "screenshots")
+    return survey(chromium, FLAGS, address, pages, root / ".cache" / "screenshots")

@@ -1,10 +1,15 @@
 """Open every page once per width and write down what the tests judge."""
 
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import axe_playwright_python
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, sync_playwright
 
 WIDTHS = {"phone": (360, 740), "desktop": (1280, 900)}
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
@@ -24,8 +29,17 @@ class Visit:
     formula_fonts: set[str] = field(default_factory=set)
 
 
-def survey(browser: Browser, address: str, pages: list[str], pictures: Path) -> list[Visit]:
-    return [visit(browser, address, name, width, pictures) for width in WIDTHS for name in pages]
+def survey(chromium: str, flags: list[str], address: str, pages: list[str], pictures: Path) -> list[Visit]:
+    """All visits, by as many browsers at once as there are cores."""
+    cores = os.cpu_count() or 1
+    shares = [pages[n::cores] for n in range(cores)]
+    with ProcessPoolExecutor(cores, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return list(chain(*pool.map(partial(_share, chromium, flags, address, pictures), shares)))
+
+
+def _share(chromium: str, flags: list[str], address: str, pictures: Path, pages: list[str]) -> list[Visit]:
+    with sync_playwright() as driver, driver.chromium.launch(executable_path=chromium, args=flags) as browser:
+        return [visit(browser, address, name, width, pictures) for width in WIDTHS for name in pages]
 
 
 def visit(browser: Browser, address: str, name: str, width: str, pictures: Path) -> Visit:
@@ -37,7 +51,8 @@ def visit(browser: Browser, address: str, name: str, width: str, pictures: Path)
         page.on("requestfailed", lambda request: seen.complaints.append(f"{request.url}: {request.failure}"))
         page.on("pageerror", lambda error: seen.complaints.append(str(error)))
         page.on("console", lambda said: said.type == "error" and seen.complaints.append(said.text))
-        page.goto(address + name.removesuffix("index.html"), wait_until="networkidle")
+        page.goto(address + name.removesuffix("index.html"), wait_until="load")
+        page.evaluate("document.fonts.ready.then(() => true)")
         seen.elements = page.evaluate("document.querySelectorAll('*').length")
         page.evaluate(AXE)
         for scheme in ("light", "dark"):

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from .survey import Visit, survey
-
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+from .survey import FLAGS, Visit, survey
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -67,4 +65,5 @@ def page(browser: Browser):
 def visits(site: Path, address: str, chromium: str, root: Path) -> list[Visit]:
     """Every page, opened once on a phone and once on a desktop."""
     pages = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html")) if path.name != "404.html"]
-    return survey(chromium, FLAGS, address, pages, root / ".cache" / "screenshots")
+    pages.sort(key=lambda name: (site / name).stat().st_size)  # the longest are taken first, from the end
+    return survey(chromium, address, pages, root / ".cache" / "screenshots")

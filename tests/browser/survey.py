@@ -1,6 +1,5 @@
 """Open every page once per width and write down what the tests judge."""
 
-import contextlib
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -40,15 +39,11 @@ class Visit:
 
 def survey(chromium: str, address: str, pages: list[str], pictures: Path) -> list[Visit]:
     """Visit all pages, in as many browsers as there are cores, each with a driver and a thread of its own."""
-    waiting = [(name, width) for name in pages for width in WIDTHS]
+    waiting = iter([(name, width) for name in reversed(pages) for width in WIDTHS])  # shared by the workers
 
     def worker() -> list[Visit]:
-        done = []
         with sync_playwright() as driver, driver.chromium.launch(executable_path=chromium, args=FLAGS) as browser:
-            with contextlib.suppress(IndexError):
-                while True:
-                    done.append(visit(browser, address, *waiting.pop(), pictures))
-        return done
+            return [visit(browser, address, name, width, pictures) for name, width in waiting]
 
     cores = os.cpu_count() or 1
     with ThreadPoolExecutor(cores) as pool:

@@ -2,6 +2,7 @@
 # make serve  live preview                    make bench  measure the build
 # make peers  compare with other libraries, in an environment of their own
 # make zensical  the same pages by another renderer   make clean  forget everything that was made
+# make mutants  break attnkit in every single place and see who notices (MODULES="rotary alibi" chooses)
 #
 # PYTHON=python3.12 chooses another interpreter; pip's own variables (PIP_EXTRA_INDEX_URL, …) apply.
 
@@ -14,7 +15,7 @@ RUN := .venv/bin/python
 export NO_MKDOCS_2_WARNING := 1
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
-.PHONY: site test peers serve bench zensical clean
+.PHONY: site test peers mutants serve bench zensical clean
 .DELETE_ON_ERROR:
 
 site: .venv/site.made
@@ -39,6 +40,9 @@ bench: .venv/site.made .cache/peers-env/made
 	$(RUN) -m benchmarks.build
 	$(RUN) -m benchmarks.attention
 	HF_HUB_OFFLINE=1 .cache/peers-env/bin/python -m benchmarks.rotary
+
+mutants: .venv/test.made
+	$(RUN) -m benchmarks.mutants $(MODULES)
 
 zensical: .venv/site.made .cache/zensical-env/made
 	$(RUN) -m hooks

@@ -1,0 +1,75 @@
+"""The table of the mutants, as Markdown."""
+
+import tomllib
+from pathlib import Path
+
+from benchmarks.mutants.results import Results
+from benchmarks.mutants.rules import Mutant
+
+
+def equivalents(file: Path, found: list[Mutant], *, everything: bool) -> set[str]:
+    """Keys of the mutants proved equivalent in ``file``; an entry that fits no mutant is an error."""
+    entries = tomllib.loads(file.read_text(encoding="utf-8")).get("equivalent", []) if file.exists() else []
+    modules = {mutant.module for mutant in found}
+    keys = set()
+    for entry in entries:
+        if entry["module"] not in modules and not everything:
+            continue
+        # The statement narrows a change that stands on several lines of a module.
+        fitting = [m for m in found if (m.module, m.change) == (entry["module"], entry["change"])]
+        fitting = [m for m in fitting if ".".join(m.function) == entry["function"]]
+        if not fitting or not entry.get("proof"):
+            raise ValueError(f"no such mutant, or no proof: {entry}")
+        keys |= {m.key for m in fitting if entry.get("which") in (None, fitting.index(m))}
+    return keys
+
+
+def table(found: list[Mutant], results: Results, equal: set[str]) -> str:
+    """Module by module: how many mutants, and the share that was killed; then the survivors by line."""
+    lines = [
+        "| module | mutants | equivalent | judged | killed by tests | by the pages, all | input checks | by the pages, "
+        "input checks left out |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    modules = sorted({mutant.module for mutant in found})
+    for module in [*modules, "all"]:
+        own = [m for m in found if module in ("all", m.module)]
+        proper = [m for m in own if m.key not in equal]
+        checks = [m for m in proper if m.check]
+        cells = (
+            f"`{module}`" if module != "all" else "**all**",
+            len(own),
+            len(own) - len(proper),
+            sum(results.get(m.key, "tests") is not None for m in proper),
+            _share(proper, results, "tests"),
+            _share(proper, results, "pages"),
+            len(checks),
+            _share([m for m in proper if not m.check], results, "pages"),
+        )
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join([*lines, "", *_survivors(found, results, equal), ""])
+
+
+def _share(chosen: list[Mutant], results: Results, judge: str) -> str:
+    verdicts = [verdict for m in chosen if (verdict := results.get(m.key, judge)) is not None]
+    if not verdicts:
+        return "–"
+    killed = sum(verdict.by is not None for verdict in verdicts)
+    return f"{killed} of {len(verdicts)} = {int(1000 * killed / len(verdicts)) / 10:.1f} %"
+
+
+def _survivors(found: list[Mutant], results: Results, equal: set[str]) -> list[str]:
+    lines = []
+    for judge, title in (("tests", "Survived the tests"), ("pages", "Survived the pages, input checks left out")):
+        lines += [f"### {title}", ""]
+        for module in sorted({m.module for m in found}):
+            alive = [
+                f"line {m.line}, {m.rule}: `{m.change if len(m.change) < 90 else m.change[:89] + '…'}`"
+                for m in found
+                if m.module == module and m.key not in equal and not (judge == "pages" and m.check)
+                if (verdict := results.get(m.key, judge)) is not None and verdict.by is None
+            ]
+            if alive:
+                summary = f"<summary>{module}: {len(alive)}</summary>"
+                lines += [f'<details markdown="1">{summary}', "", *(f"- {one}" for one in alive), "", "</details>", ""]
+    return lines

@@ -16,6 +16,11 @@ NAMED = {'<div class="md-search" data-md-component="search" role="dialog">': "Se
 #: Code that is shown in the colour of plain code: names, punctuation, operators, white space.
 _PLAIN = re.compile(r'<span class="[nopw]">([^<]*)</span>')
 
+#: A group of the navigation, which refers to a label that is not shown everywhere, and its title within.
+_GROUP = re.compile(
+    r'aria-labelledby="__nav_[\d_]+_label"(?P<rest>[^>]*>\s*<label class="md-nav__title"[^>]*>\s*'
+    r'<span class="md-nav__icon md-icon"></span>\s*(?P<title>[^<]+?)\s*</label>)'
+)
 _CODE = re.compile(r'<(?:div class="(?:[^"]* )?highlight|details class="mkdocstrings-source)"')
 
 _outline: list[tuple[str, str, str]] = []  # section, title, address of every page in reading order
@@ -70,7 +75,7 @@ def with_names(output: str) -> str:
         if piece not in output:
             raise PluginError(f"the theme no longer writes {piece}: look what it writes instead (hooks/theme.py)")
         output = output.replace(piece, f'{piece[:-1]} aria-label="{name}">')
-    return output
+    return _GROUP.sub(lambda group: f'aria-label="Pages of {group["title"]}"{group["rest"]}', output)
 
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:

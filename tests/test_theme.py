@@ -14,6 +14,13 @@ def test_the_search_dialog_has_a_name_on_every_page(site):
         assert page.read_text(encoding="utf-8").count('role="dialog" aria-label="Search"') == 1, page
 
 
+def test_every_group_of_the_navigation_has_a_name_of_its_own(site):
+    html = (site / "index.html").read_text(encoding="utf-8")
+    named = re.findall(r'<nav class="md-nav"[^>]* aria-label="(Pages of [^"]+)"', html)
+    assert len(named) == len(set(named)) > 10
+    assert 'aria-labelledby="__nav_' not in html
+
+
 def test_a_theme_that_changed_stops_the_build():
     with pytest.raises(PluginError, match="the theme no longer writes"):
         theme.with_names("<html></html>")

@@ -111,7 +111,15 @@ FAULTS = {
         {"(mixed / total.masked_fill(total == 0, 1.0)).to(v.dtype)": "mixed.to(v.dtype)"},
         "linear_attention",
     ),
-    "LayerNorm takes the unbiased variance": ("transformer.py", {"correction=0": "correction=1"}, "block"),
+    "LayerNorm takes the unbiased variance": (
+        "transformer.py",
+        {
+            "deviation.square().mean(dim=-1, keepdim=True)": (
+                "deviation.square().sum(dim=-1, keepdim=True) / (x.shape[-1] - 1)"
+            )
+        },
+        "block",
+    ),
     "the residual is left out": (
         "transformer.py",
         {"x = self.norm_1(x + found) if self.post else x + found": ("x = self.norm_1(found) if self.post else found")},

@@ -125,10 +125,10 @@ def test_an_equivalent_that_fits_no_mutant_or_lacks_a_proof_is_refused(tmp_path,
     found = mutants("tiny", "def f(a, b):\n    return a + b\n", "tiny.py")
     file = tmp_path / "equivalent.toml"
     file.write_text(ENTRY.format("a + b → a - b", "because"), encoding="utf-8")
-    assert len(report.equivalents(file, found, everything=True)) == 1
+    assert len(report.equivalents(file, found)) == 1
     file.write_text(ENTRY.format(change, proof), encoding="utf-8")
     with pytest.raises(ValueError, match="no such mutant, or no proof"):
-        report.equivalents(file, found, everything=True)
+        report.equivalents(file, found)
 
 
 def test_the_table_counts_killed_survivors_and_equivalents(tmp_path):

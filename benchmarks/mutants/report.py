@@ -7,14 +7,11 @@ from benchmarks.mutants.results import Results
 from benchmarks.mutants.rules import Mutant
 
 
-def equivalents(file: Path, found: list[Mutant], *, everything: bool) -> set[str]:
+def equivalents(file: Path, found: list[Mutant]) -> set[str]:
     """Keys of the mutants proved equivalent in ``file``; an entry that fits no mutant is an error."""
     entries = tomllib.loads(file.read_text(encoding="utf-8")).get("equivalent", []) if file.exists() else []
-    modules = {mutant.module for mutant in found}
     keys = set()
     for entry in entries:
-        if entry["module"] not in modules and not everything:
-            continue
         # The statement narrows a change that stands on several lines of a module.
         fitting = [m for m in found if (m.module, m.change) == (entry["module"], entry["change"])]
         fitting = [m for m in fitting if ".".join(m.function) == entry["function"]]

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from PIL import Image
 
 from attnkit.plot import INK
+from hooks import pages
 
 # In an <img> the scheme of the reader's system decides; without support the light ink is used.
 _TWO_SCHEMES = "<style>svg{color:#24292f}@media (prefers-color-scheme:dark){svg{color:#d5d8de}}</style>"
@@ -28,17 +30,20 @@ def scrape(block: Any, script: Any, **_: Any) -> str:
     markdown = ""
     for number in plt.get_fignums():
         figure = plt.figure(number)
-        alt = " ".join(str(figure.get_label()).split())
-        if not alt:
-            raise FigureError('a figure without description: say what is to be seen with fig.set_label("…")')
         path = Path(next(script.run_vars.image_path_iterator)).with_suffix(".svg")
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-        width, height = finish(path)
+        alt, width, height = save(figure, path)
+        if not alt:
+            raise FigureError(pages.UNDESCRIBED)
         source = path.relative_to(script.gallery.generated_dir).as_posix()
-        size = f'width="{width}" height="{height}" loading="lazy"'
-        markdown += f"\n![{_escape(alt)}]({source}){{: .figure {size} }}\n"
+        markdown += f"\n{pages.image(alt, source, width, height)}\n"
     plt.close("all")
     return markdown
+
+
+def save(figure: Figure, path: Path) -> tuple[str, int, int]:
+    """Save a figure as the site wants it; return its description, empty if it has none, and its size."""
+    figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
+    return " ".join(str(figure.get_label()).split()), *finish(path)
 
 
 def finish(path: Path) -> tuple[int, int]:
@@ -66,8 +71,3 @@ def _smaller(png: str) -> str:
     packed = io.BytesIO()
     image.save(packed, "PNG", optimize=True, transparency=palette[:, 3].tobytes())
     return min(png, base64.b64encode(packed.getvalue()).decode(), key=len)
-
-
-def _escape(alt: str) -> str:
-    """Keep Markdown from reading the description as markup."""
-    return re.sub(r"[\\`*_\[\]<>$&]", lambda mark: f"&#{ord(mark[0])};", alt)

@@ -26,7 +26,5 @@ def drawn(figure: Figure) -> tuple[str, dict[str, Any]]:
     """The figure as the site's SVG; its description and size as metadata of the output."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figure.svg"
-        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-        width, height = figures.finish(path)
-        alt = " ".join(str(figure.get_label()).split())
+        alt, width, height = figures.save(figure, path)
         return path.read_text(encoding="utf-8"), {"alt": alt, "width": width, "height": height}

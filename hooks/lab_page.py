@@ -86,9 +86,8 @@ def _shown(lab: NotebookNode) -> list[NotebookNode]:
 
 def _image(metadata: dict[str, Any], address: str, stem: str) -> str:
     if not metadata["alt"]:
-        raise PluginError(f'{stem}: a figure without description: say what is to be seen with fig.set_label("…")')
-    alt = re.sub(r"[\\`*_\[\]<>$&]", lambda mark: f"&#{ord(mark[0])};", html.unescape(metadata["alt"]))
-    return f'![{alt}]({address}){{: .figure width="{metadata["width"]}" height="{metadata["height"]}" loading="lazy" }}'
+        raise PluginError(f"{stem}: {pages.UNDESCRIBED}")
+    return pages.image(html.unescape(metadata["alt"]), address, metadata["width"], metadata["height"])
 
 
 def stem_of(source_uri: str) -> str:

@@ -5,6 +5,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What is wrong with a figure that says nothing to those who cannot see it.
+UNDESCRIBED = 'a figure without description: say what is to be seen with fig.set_label("…")'
+
 _IMAGE = re.compile(r"^!\[(?P<alt>.*)\]\((?P<source>\S+)\)\{(?P<attributes>.*)\}$", re.M)
 
 
@@ -75,6 +78,12 @@ def output(printed: str) -> list[str]:
         for claims, text in texts
         if text.strip()
     ]
+
+
+def image(alt: str, source: str, width: int, height: int) -> str:
+    """A figure with its description, in which nothing is read as markup, and its size in pixels."""
+    alt = re.sub(r"[\\`*_\[\]<>$&]", lambda mark: f"&#{ord(mark[0])};", alt)
+    return f'![{alt}]({source}){{: .figure width="{width}" height="{height}" loading="lazy" }}'
 
 
 def fenced(text: str, language: str) -> str:

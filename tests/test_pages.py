@@ -5,7 +5,7 @@ from html import unescape
 
 import pytest
 
-from hooks import figures, pages
+from hooks import pages
 from hooks.pages import Block
 
 
@@ -40,6 +40,6 @@ def test_markup_in_a_description_stays_text():
     import markdown
 
     alt = r"a_b_c *d* `e` [f] $g$ <h> back\slash"
-    html = markdown.markdown(f"![{figures._escape(alt)}](x.svg)", extensions=["attr_list"])
+    html = markdown.markdown(pages.image(alt, "x.svg", 1, 1), extensions=["attr_list"])
     (shown,) = re.findall('alt="(.*?)"', html)
     assert unescape(shown) == alt

@@ -1,5 +1,5 @@
-"""The build machine: runs the gallery and the labs, turns formulas into MathML, keeps the ledger of claims.
+"""The build machine: runs the gallery and the labs, keeps the ledger of claims, finishes every page.
 
-``gallery.py``, ``labs.py``, ``ledger.py`` and ``formulas.py`` are MkDocs hooks, named in
-``mkdocs.yml``; the other files are what they are made of. ``python -m hooks`` runs the gallery without MkDocs.
+The MkDocs hooks are those that ``mkdocs.yml`` names; the other files are what they are made of.
+``python -m hooks`` runs the gallery without MkDocs.
 """

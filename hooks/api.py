@@ -12,20 +12,20 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from hooks import pages, plugin, uses
+from hooks.project import repository_of, root_of
 
 LIST = "{{ entries }}"
 FOLD = 3  # a list of pages longer than this is folded
 THEIR_CSS = "assets/_mkdocstrings.css"  # for boxes and badges that we do not show
 
-_ENTRY = re.compile(r"^::: attnkit\.(\w+)$", re.M)
-# What is found better on the page it names.
-_BESIDE = re.compile(r'<p class="entry-files"|<details class="(?:entry-uses|mkdocstrings-source)"')
 _CODE = re.compile(r'(?<=<div class="highlight"><pre>).*?(?=</pre>)', re.S)
 # A name, with the module before it if there is one; not a part of a longer chain, nor what is assigned to.
 _NAME = re.compile(
     r'(?<!<span class="o">\.</span>)(?P<before>(?:<span class="n">(?P<module>\w+)</span><span class="o">\.</span>)?)'
     r'<span class="n">(?P<name>\w+)</span>(?!\s*<span class="o">=</span>)'
 )
+
+_used: dict[str, list[str]] = {}  # see used_on
 
 
 @event_priority(-100)  # after mkdocstrings
@@ -39,25 +39,24 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    root = _root(config)
+    root = root_of(config)
     if faults := uses.faults(root):
         raise PluginError("the API reference is not complete:\n" + "\n".join(faults))
+    _used.clear()
+    _used.update(used_on(root))
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if not page.file.src_uri.startswith("api/"):
         return text
-    root = _root(config)
-    used, homes = used_on(root), uses.public_names(root)
-    repository = config.extra.get("repository", "").rstrip("/")
+    root = root_of(config)
+    homes, repository = uses.public_names(root), repository_of(config)
     text = text.replace(LIST, listing(root, _flat(config.nav)))
-    return _ENTRY.sub(lambda name: f"{name[0]}\n\n{about(name[1], homes, used, repository)}", text)
+    return uses.ENTRY.sub(lambda name: f"{name[0]}\n\n{about(name[1], homes, _used, repository)}", text)
 
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    root = _root(config)
-    if page.file.src_uri.startswith("api/"):
-        return _BESIDE.sub(r"\g<0> data-search-exclude", content)
+    root = root_of(config)
     script = (root / page.file.src_uri).with_suffix(".py")
     if not page.file.src_uri.startswith(f"{plugin.GALLERY}/") or not script.is_file():
         return content
@@ -96,7 +95,7 @@ def listing(root: Path, order: list[str]) -> str:
     text = ""
     for source in order:
         page = root / "docs" / source
-        if source.startswith("api/") and (names := _ENTRY.findall(page.read_text(encoding="utf-8"))):
+        if source.startswith("api/") and (names := uses.ENTRY.findall(page.read_text(encoding="utf-8"))):
             links = ", ".join(f"[`{name}`]({page.name}#attnkit.{name})" for name in names)
             text += f"## [{pages.title(page.read_text(encoding='utf-8'))}]({page.name})\n\n{links}\n\n"
     return text.rstrip()
@@ -134,7 +133,3 @@ def _flat(nav: Any) -> list[str]:
     if isinstance(nav, dict):
         nav = list(nav.values())
     return [page for entry in nav for page in _flat(entry)] if isinstance(nav, list) else [nav]
-
-
-def _root(config: MkDocsConfig) -> Path:
-    return Path(config.config_file_path).resolve().parent

@@ -13,6 +13,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 from hooks import pages, plugin
+from hooks.project import root_of
 
 MAP = "{{ map }}"
 ROW, LEFT, WIDTH = 24, 104, 360  # of the map, in pixels: height of a row, room for the arcs, all
@@ -36,14 +37,13 @@ def concepts(root: Path) -> dict[str, Concept]:
     """
     scripts = plugin.scripts(root)
     needs = {script.stem: plugin.builds_on(script) for script in scripts}
-    order, wrong = list(needs), []
-    for stem, before in needs.items():
-        wrong += [f"{stem} builds on {b}, which is no page" for b in before if b not in needs]
-        wrong += [
-            f"{stem} builds on {b}, which comes after it"
-            for b in before
-            if b in needs and order.index(b) >= order.index(stem)
-        ]
+    wrong = []
+    for number, (stem, before) in enumerate(needs.items()):
+        earlier = list(needs)[:number]
+        for other in before:
+            if other not in earlier:
+                where = "comes after it" if other in needs else "is no page"
+                wrong.append(f"{stem} builds on {other}, which {where}")
     if wrong:
         raise PluginError("\n".join(wrong))
     return {
@@ -60,7 +60,7 @@ def concepts(root: Path) -> dict[str, Concept]:
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     if MAP not in text:
         return text
-    root = Path(config.config_file_path).resolve().parent
+    root = root_of(config)
     return text.replace(MAP, drawn(root, concepts(root)))
 
 
@@ -92,7 +92,6 @@ def drawn(root: Path, known: dict[str, Concept]) -> str:
 def _arc(above: float, below: float) -> str:
     """A half ellipse on the left, from one row down to another; the farther the rows, the wider."""
     height = (below - above) / 2
-    width = (
-        min(height, LEFT - 8) if height <= 2 * ROW else 2 * ROW + (LEFT - 12 - 2 * ROW) * height / (height + 8 * ROW)
-    )
+    near, far = 2 * ROW, LEFT - 12
+    width = height if height <= near else near + (far - near) * height / (height + 4 * near)
     return f"M{LEFT} {above:g}A{width:.1f} {height:g} 0 0 0 {LEFT} {below:g}"

@@ -16,6 +16,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from hooks import mathfont
+from hooks.project import root_of
 
 FONT = "assets/math.woff2"
 
@@ -58,7 +59,7 @@ def convert(content: str, where: str) -> str:
 
 def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
     """Every page is read and none is written yet."""
-    files.append(File.generated(config, FONT, content=finish(Path(config.config_file_path).parent)))
+    files.append(File.generated(config, FONT, content=finish(root_of(config))))
 
 
 def finish(root: Path) -> bytes:

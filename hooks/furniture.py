@@ -7,7 +7,6 @@ each function of attnkit used there for the first time. At the end: its claims, 
 import ast
 import html
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from mkdocs.utils.templates import TemplateContext
 
 from hooks import concepts, ledger, plugin, uses
 from hooks.concepts import Concept
+from hooks.project import repository_of, root_of
 
 WORDS_PER_MINUTE = 180  # of prose with formulas, read with care; code counts by its words
 SERVICE = ("claims", "plot")  # modules that check and draw: linked, not unfolded on every page
@@ -26,52 +26,48 @@ SERVICE = ("claims", "plot")  # modules that check and draw: linked, not unfolde
 # A code block of the script with all it printed and drew.
 _BLOCK = re.compile(r"^(`{3,})python\n(?P<code>.*?)\n\1\n(?:\n+(`{3,})\{\.text.*?\n\3\n|\n+!\[.*\n)*", re.M | re.S)
 
-
 _known: dict[str, Concept] = {}
 _claims: list[dict[str, Any]] = []
 
 
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    root = _root(config)
+    root = root_of(config)
     _known.clear()
     _known.update(concepts.concepts(root))
     _claims[:] = ledger.entries(root)
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    root = _root(config)
+    root = root_of(config)
     concept = _known.get(Path(page.file.src_uri).stem)
     if concept is None or plugin.page_of(concept.script, root) != root / "docs" / page.file.src_uri:
         return text
     return furnished(text, concept, _known, [entry for entry in _claims if entry["page"] == page.url], root)
 
 
-def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Search finds the pages that use a function and its description, not every copy of its code."""
-    return content.replace('<details class="implementation">', '<details class="implementation" data-search-exclude>')
-
-
 def on_page_context(context: TemplateContext, page: Page, config: MkDocsConfig, nav: Navigation) -> None:
     """Who edits a page edits its script."""
-    root = _root(config)
+    root = root_of(config)
     script = (root / page.file.src_uri).with_suffix(".py")
-    if script.is_file() and (repository := config.extra.get("repository")):
+    if script.is_file() and (repository := repository_of(config)):
         page.edit_url = f"{repository}/edit/main/{script.relative_to(root).as_posix()}"
 
 
 def furnished(text: str, concept: Concept, known: dict[str, Concept], listed: list[dict[str, Any]], root: Path) -> str:
     """The page with everything a reader may want at hand."""
-    body, download = text.split("\n## Download\n", 1) if "\n## Download\n" in text else (text, "")
+    body, _, download = text.partition("\n## Download\n")
     if not download:  # the page of a script that failed, in a preview
         return text
+    local, public = uses.imported(uses.parsed(concept.script)), uses.public_names(root)
     shown: set[str] = set()
-    pieces = []
-    last = 0
-    for block in _BLOCK.finditer(body):
-        pieces.append(body[last : block.end()])
-        pieces.extend(_unfoldable(block["code"], concept, shown, root))
-        last = block.end()
-    body = "".join([*pieces, body[last:]])
+
+    def with_implementations(block: re.Match[str]) -> str:
+        used = uses.used_in(ast.parse(block["code"]), local, public)
+        new = [name for name in used if name not in shown and public[name] not in SERVICE]
+        shown.update(new)
+        return block[0] + "".join(_implementation(name, public[name], root) for name in new)
+
+    body = _BLOCK.sub(with_implementations, body)
     first = body.index("```python")
     return f"{body[:first]}{_top(text, concept, known)}\n\n{body[first:]}\n{_end(concept, known, listed)}"
 
@@ -98,21 +94,15 @@ def _links(stems: tuple[str, ...], concept: Concept, known: dict[str, Concept]) 
     return ", ".join(found)
 
 
-def _unfoldable(code: str, concept: Concept, shown: set[str], root: Path) -> Iterator[str]:
-    """A box to unfold for each function that this block uses and none before did."""
-    public = uses.public_names(root)
-    for name in uses.used_in(ast.parse(code), uses.imported(uses.parsed(concept.script)), public):
-        if name not in shown and public[name] not in SERVICE:
-            shown.add(name)
-            module = public[name]
-            source = source_of(root / f"attnkit/{module}.py", name)
-            listing = "\n".join(f"    {line}".rstrip() for line in source.splitlines())
-            entry, test = uses.entry(name, root), f"tests/test_{module}.py"
-            yield (
-                f'\n??? implementation "`{name}`, as it is in attnkit/{module}.py"\n\n'
-                f"    [Its description](../../{entry}), its tests: `{test}`\n\n"
-                f"    ```python\n{listing}\n    ```\n"
-            )
+def _implementation(name: str, module: str, root: Path) -> str:
+    """A box to unfold, with the code of a public name."""
+    source = source_of(root / f"attnkit/{module}.py", name)
+    listing = "\n".join(f"    {line}".rstrip() for line in source.splitlines())
+    return (
+        f'\n??? implementation "`{name}`, as it is in attnkit/{module}.py"\n\n'
+        f"    [Its description](../../{uses.entry(name, root)}), its tests: `tests/test_{module}.py`\n\n"
+        f"    ```python\n{listing}\n    ```\n"
+    )
 
 
 def source_of(module: Path, name: str) -> str:
@@ -132,21 +122,12 @@ def source_of(module: Path, name: str) -> str:
 
 
 def _end(concept: Concept, known: dict[str, Concept], listed: list[dict[str, Any]]) -> str:
-    rows = "".join(
-        f"<tr><td>{html.escape(entry['statement'])}</td><td>{html.escape(entry['measured'])}</td>"
-        f"<td>{html.escape(entry['allowed'])}</td></tr>\n"
-        for entry in listed
-    )
+    table = ledger.table(listed, lambda entry: html.escape(entry["statement"]))
     text = (
         "\n## Claims of this page { data-search-exclude }\n\n"
         f'<details class="claims-of-page"><summary>{len(listed)} claims held when this page was built</summary>\n'
-        f"<table><thead><tr><th>claim</th><th>measured</th><th>allowed</th></tr></thead><tbody>\n{rows}</tbody></table>\n"
-        "</details>\n"
+        f"{table}\n</details>\n"
     )
     if concept.leads_to:
         text += f"\n## What builds on it {{ data-search-exclude }}\n\n{_links(concept.leads_to, concept, known)}\n"
     return text
-
-
-def _root(config: MkDocsConfig) -> Path:
-    return Path(config.config_file_path).resolve().parent

@@ -13,6 +13,7 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import Files
 
 from hooks import engine, pages, plugin
+from hooks.project import root_of
 from hooks.store import Store
 
 log = logging.getLogger("mkdocs.hooks.gallery")
@@ -39,7 +40,7 @@ def on_config(config: MkDocsConfig) -> None:
 @event_priority(100)  # before mkdocs-gallery, which then finds every page already made
 def on_pre_build(config: MkDocsConfig) -> None:
     global _lock
-    root = _root(config)
+    root = root_of(config)
     store = Store(root, plugin.options(root))
     _lock = store.lock(log.info)
     scripts = plugin.scripts(root)
@@ -62,7 +63,7 @@ def on_pre_build(config: MkDocsConfig) -> None:
 @event_priority(-100)
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Take the plugin's marks away (only a record says that a page may be kept), redo its index and order."""
-    root = _root(config)
+    root = root_of(config)
     plugin.unmark(root)
     scripts = plugin.scripts(root)
     pages.write_index(root / plugin.GALLERY, scripts, root / plugin.DOCS / "gallery")
@@ -106,7 +107,3 @@ def _release() -> None:
     if _lock is not None:
         _lock.release()
         _lock = None
-
-
-def _root(config: MkDocsConfig) -> Path:
-    return Path(config.config_file_path).resolve().parent

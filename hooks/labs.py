@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from hooks import jupyter, lab_page, notebooks
+from hooks.project import root_of
 from hooks.store import digest_of
 
 VERSIONS = ("torch", "numpy", "matplotlib", "ipykernel", "mkdocs-jupyter")
@@ -21,12 +22,13 @@ VERSIONS = ("torch", "numpy", "matplotlib", "ipykernel", "mkdocs-jupyter")
 def on_pre_build(config: MkDocsConfig) -> None:
     """Write the solved forms where mkdocs-jupyter looks for them."""
     jupyter.hand_over_notebooks()
-    root = _root(config)
+    root = root_of(config)
     wanted = {source.with_suffix(".ipynb"): source for source in notebooks.sources(root)}
     for stale in set((root / notebooks.LABS).glob("*.ipynb")) - wanted.keys():
         stale.unlink()
+    depends_on = vouched(root)
     for path, source in wanted.items():
-        text = notebooks.solved(source, vouched(root))
+        text = notebooks.solved(source, depends_on)
         if not path.exists() or path.read_text(encoding="utf-8") != text:  # a preview would take it for an edit
             path.write_text(text, encoding="utf-8")
 
@@ -34,7 +36,7 @@ def on_pre_build(config: MkDocsConfig) -> None:
 @event_priority(-50)  # after mkdocs-jupyter, which would take these for labs to show
 def on_files(files: Files, config: MkDocsConfig) -> None:
     """Offer the unsolved forms, and the package to those who have no clone."""
-    root = _root(config)
+    root = root_of(config)
     for source in notebooks.sources(root):
         exercises = notebooks.unsolved(source, config.site_url or "")
         files.append(File.generated(config, f"labs/exercises/{source.stem}.ipynb", content=exercises))
@@ -60,7 +62,7 @@ def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files
 def vouched(root: Path) -> dict[str, str]:
     """All that the outputs of a lab depend on besides its cells: a change makes a new notebook, which is run."""
     files = [*(root / "attnkit").rglob("*.py"), root / "attnkit/paper.mplstyle"]
-    files += [root / "hooks/kernel.py", root / "hooks/figures.py"]
+    files += [root / f"hooks/{name}.py" for name in ("figures", "kernel")]
     versions: dict[str, Any] = {name: version(name) for name in VERSIONS}
     digests = {file.relative_to(root).as_posix(): digest_of(file) for file in sorted(files)}
     return {"python": platform.python_version(), **versions, **digests}
@@ -78,7 +80,3 @@ def archive(root: Path) -> bytes:
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 archived.writestr(entry, file.read_bytes())
     return packed.getvalue()
-
-
-def _root(config: MkDocsConfig) -> Path:
-    return Path(config.config_file_path).resolve().parent

@@ -2,6 +2,7 @@
 
 import html
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from hooks import jupyter, lab_page, pages, plugin
+from hooks.project import root_of
 from hooks.store import Store
 
 COUNT, COUNT_PAGES = "{{ claims }}", "{{ pages }}"
@@ -23,7 +25,7 @@ _entries: list[dict[str, Any]] = []
 
 @event_priority(-100)
 def on_files(files: Files, config: MkDocsConfig) -> None:
-    root = Path(config.config_file_path).resolve().parent
+    root = root_of(config)
     _entries[:] = entries(root)
     for address, lab in jupyter.run(files, config).items():
         _entries.extend(lab_page.claims(lab, lab_page.stem_of(address)))
@@ -97,7 +99,7 @@ def markdown(root: Path, listed: list[dict[str, Any]]) -> str:
         of_part = [entry for entry in listed if _home(entry["page"])[0] == part]
         for address in dict.fromkeys(entry["page"] for entry in of_part):
             of_page = [entry for entry in of_part if entry["page"] == address]
-            text += f"\n### [{of_page[0]['title']}]({_home(address)[1]})\n\n{_table(of_page)}\n"
+            text += f"\n### [{of_page[0]['title']}]({_home(address)[1]})\n\n{table(of_page, _linked)}\n"
         text += "\n</div>\n"
     return text
 
@@ -121,11 +123,17 @@ def _home(address: str) -> tuple[str, str]:
     return f"{Path(path).parent.as_posix()}/README.md", f"{path}.md"
 
 
-def _table(listed: list[dict[str, Any]]) -> str:
+def table(listed: list[dict[str, Any]], statement: Callable[[dict[str, Any]], str]) -> str:
+    """Claims in HTML with what was measured and allowed; ``statement`` gives the first cell of each."""
     rows = "".join(
-        f'<tr><td><a href="{get_relative_url(entry["address"], "claims/")}">{html.escape(entry["statement"])}</a></td>'
+        f"<tr><td>{statement(entry)}</td>"
         f"<td>{html.escape(entry['measured'])}</td><td>{html.escape(entry['allowed'])}</td></tr>\n"
         for entry in listed
     )
     head = "<tr><th>claim</th><th>measured</th><th>allowed</th></tr>"
     return f"<table><thead>{head}</thead><tbody>\n{rows}</tbody></table>"
+
+
+def _linked(entry: dict[str, Any]) -> str:
+    """A statement as a link from the page of claims to the section that makes it."""
+    return f'<a href="{get_relative_url(entry["address"], "claims/")}">{html.escape(entry["statement"])}</a>'

@@ -21,7 +21,11 @@ _GROUP = re.compile(
     r'aria-labelledby="__nav_[\d_]+_label"(?P<rest>[^>]*>\s*<label class="md-nav__title"[^>]*>\s*'
     r'<span class="md-nav__icon md-icon"></span>\s*(?P<title>[^<]+?)\s*</label>)'
 )
-_CODE = re.compile(r'<(?:div class="(?:[^"]* )?highlight|details class="mkdocstrings-source)"')
+#: What search passes over: all code, and on a page of the reference what is found better where it points.
+_UNSEARCHED = re.compile(
+    r'<(?:div class="(?:[^"]* )?highlight|details class="(?:implementation|entry-uses|mkdocstrings-source)'
+    r'|p class="entry-files)"'
+)
 
 _outline: list[tuple[str, str, str]] = []  # section, title, address of every page in reading order
 
@@ -35,7 +39,7 @@ def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
 
 def on_page_content(content: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Search knows words: with all code in it, its index would be twice as heavy."""
-    return _CODE.sub(r"\g<0> data-search-exclude", content)
+    return _UNSEARCHED.sub(r"\g<0> data-search-exclude", content)
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> None:

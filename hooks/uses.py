@@ -6,7 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_ENTRY = re.compile(r"^::: attnkit\.(\w+)$", re.M)
+#: An entry of the reference, as mkdocstrings reads it.
+ENTRY = re.compile(r"^::: attnkit\.(\w+)$", re.M)
 
 
 def public_names(root: Path = ROOT) -> dict[str, str]:
@@ -59,7 +60,7 @@ def entries(root: Path = ROOT) -> dict[str, list[str]]:
     """The pages of the reference, relative to ``docs``, that have an entry for each name."""
     found: dict[str, list[str]] = {}
     for page in sorted((root / "docs/api").glob("*.md")):
-        for name in _ENTRY.findall(page.read_text(encoding="utf-8")):
+        for name in ENTRY.findall(page.read_text(encoding="utf-8")):
             found.setdefault(name, []).append(f"api/{page.name}")
     return found
 

@@ -30,20 +30,25 @@ def scrape(block: Any, script: Any, **_: Any) -> str:
     markdown = ""
     for number in plt.get_fignums():
         figure = plt.figure(number)
-        path = Path(next(script.run_vars.image_path_iterator)).with_suffix(".svg")
-        alt, width, height = save(figure, path)
-        if not alt:
+        if not (alt := description(figure)):
             raise FigureError(pages.UNDESCRIBED)
+        path = Path(next(script.run_vars.image_path_iterator)).with_suffix(".svg")
+        width, height = save(figure, path)
         source = path.relative_to(script.gallery.generated_dir).as_posix()
         markdown += f"\n{pages.image(alt, source, width, height)}\n"
     plt.close("all")
     return markdown
 
 
-def save(figure: Figure, path: Path) -> tuple[str, int, int]:
-    """Save a figure as the site wants it; return its description, empty if it has none, and its size."""
+def description(figure: Figure) -> str:
+    """What the figure says of itself, on one line; empty if it says nothing."""
+    return " ".join(str(figure.get_label()).split())
+
+
+def save(figure: Figure, path: Path) -> tuple[int, int]:
+    """Save a figure as the site wants it; return its size in CSS pixels."""
     figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
-    return " ".join(str(figure.get_label()).split()), *finish(path)
+    return finish(path)
 
 
 def finish(path: Path) -> tuple[int, int]:

@@ -26,5 +26,6 @@ def drawn(figure: Figure) -> tuple[str, dict[str, Any]]:
     """The figure as the site's SVG; its description and size as metadata of the output."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "figure.svg"
-        alt, width, height = figures.save(figure, path)
+        width, height = figures.save(figure, path)
+        alt = figures.description(figure)
         return path.read_text(encoding="utf-8"), {"alt": alt, "width": width, "height": height}

@@ -163,10 +163,10 @@ def test_a_broken_link_stops_the_build(small_site):
 
 def test_a_broken_anchor_stops_the_build(small_site):
     index = small_site.root / "docs/index.md"
-    index.write_text(index.read_text() + "\n[nowhere](references.md#nobody1900)\n", encoding="utf-8")
+    index.write_text(index.read_text() + "\n[nowhere](claims.md#nowhere)\n", encoding="utf-8")
     build = small_site.build()
     assert build.returncode != 0
-    assert "#nobody1900" in build.stderr
+    assert "#nowhere" in build.stderr
 
 
 # What a script does at its end, and what the build says of it.

@@ -58,7 +58,9 @@ def _share(chosen: list[Mutant], results: Results, judge: str) -> str:
 def _survivors(found: list[Mutant], results: Results, equal: set[str]) -> list[str]:
     lines = []
     for judge, title in (("tests", "Survived the tests"), ("pages", "Survived the pages, input checks left out")):
-        lines += [f"### {title}", ""]
+        if not any(results.get(m.key, judge) for m in found):
+            continue  # a heading with nothing below it would say that none survived
+        lines += [f"## {title}", ""]
         for module in sorted({m.module for m in found}):
             alive = [
                 f"line {m.line}, {m.rule}: `{m.change if len(m.change) < 90 else m.change[:89] + '…'}`"

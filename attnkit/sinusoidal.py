@@ -57,10 +57,11 @@ def exact_positions(positions: Tensor, dtype: torch.dtype) -> Tensor:
         raise TypeError(f"positions must be integers or floating point, got {positions.dtype}")
     coarsest = max((d for d in (positions.dtype, dtype) if d.is_floating_point), key=lambda d: torch.finfo(d).eps)
     limit = 2 / torch.finfo(coarsest).eps  # up to here the dtype holds every integer
-    exact = positions.to(dtype)
-    if exact.numel() and exact.abs().max() > limit:
+    # Compared before they are converted, as a Python number: 2²⁴ + 1 in float32 has become 2²⁴ already.
+    farthest = positions.abs().max().item() if positions.numel() else 0
+    if farthest > limit:
         raise ValueError(
-            f"positions in {coarsest} count exactly up to {limit:.0f}, got {exact.abs().max().item():.0f}; "
+            f"positions in {coarsest} count exactly up to {limit:.0f}, got {farthest:.0f}; "
             "use integers or a wider dtype"
         )
-    return exact
+    return positions.to(dtype)

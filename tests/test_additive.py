@@ -275,3 +275,16 @@ def test_the_mask_must_be_boolean_and_fit_the_weights():
     for shape in ((3, 7), (2, 1, 1, 5)):
         with pytest.raises(ValueError, match=message.format(str(shape).replace("(", r"\(").replace(")", r"\)"))):
             filled()(query, keys, values, torch.ones(shape, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(("S", "d_v"), [(1, 3), (3, 1)])
+def test_a_single_query_loses_its_own_axis_only(S, d_v):
+    out, weights = filled(2, 3, 5)(randn(1, 2), randn(1, S, 3), randn(1, S, d_v))
+    assert (out.shape, weights.shape) == ((1, d_v), (1, S))
+
+
+def test_a_query_without_an_axis_and_values_without_tokens_are_named():
+    with pytest.raises(ValueError, match="query must have shape"):
+        filled(2, 3, 5)(randn(), randn(4, 3))
+    with pytest.raises(ValueError, match="keys and values must hold the same number of tokens"):
+        filled(2, 3, 5)(randn(1, 2), randn(4, 3), randn(4))

@@ -124,3 +124,9 @@ def test_wrong_sizes_are_named():
         alibi_bias(-2, 5)
     with pytest.raises(ValueError, match="T and S must be at least 0, got T = -1, S = 7"):
         alibi_bias(3, -1, 7)
+
+
+@pytest.mark.parametrize("sizes", [(-1, 3), (3, -1)])
+def test_one_token_less_than_none_is_named(sizes):
+    with pytest.raises(ValueError, match=f"got T = {sizes[0]}, S = {sizes[1]}"):
+        alibi_bias(2, *sizes)

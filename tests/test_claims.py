@@ -415,3 +415,25 @@ def test_a_bound_is_compared_in_double_precision():
     below("just under one", just_under, 1.0)
     with pytest.raises(ClaimError):
         above("just under one", just_under, 1.0)
+
+
+LARGEST = sys.float_info.max
+
+
+@pytest.mark.parametrize(
+    ("value", "bound"),
+    [
+        ([float("inf"), 3.0], 4.0),
+        ([float("-inf"), -3.0], -4.0),
+        ([LARGEST, float("inf")], float("inf")),
+        ([float("-inf"), -LARGEST], -LARGEST),
+    ],
+)
+def test_an_infinite_entry_is_ranked_above_or_below_every_finite_one(value, bound):
+    with pytest.raises(ClaimError, match="measured"):
+        below("infinite", torch.tensor(value, dtype=torch.float64), bound)
+
+
+def test_bounds_near_the_largest_number_are_compared_as_they_are():
+    below("below", 0.9 * LARGEST, 0.95 * LARGEST)
+    above("above", 0.95 * LARGEST, 0.9 * LARGEST)

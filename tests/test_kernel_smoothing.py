@@ -304,3 +304,17 @@ def test_queries_keys_and_values_must_be_floating_point(name):
     arguments[name] = arguments[name].long()
     with pytest.raises(TypeError, match=f"^{name} must be floating point, got torch.int64$"):
         nadaraya_watson(**arguments, bandwidth=0.7)
+
+
+def test_values_on_a_line_serve_a_batch_of_queries():
+    queries, keys, values = randn(2, 3, 1), randn(4, seed=1), randn(4, seed=2)
+    out = nadaraya_watson(queries, keys, values, 0.7)
+    exactly(out, torch.stack([nadaraya_watson(one, keys, values, 0.7) for one in queries]))
+    assert out.shape == (2, 3)
+
+
+def test_the_smallest_bandwidth_is_the_one_whose_square_is_a_normal_number():
+    points = torch.tensor([0.0, 1.0])
+    assert nadaraya_watson(points, points, torch.tensor([3.0, 5.0]), 2.0**-63).tolist() == [3.0, 5.0]
+    with pytest.raises(ValueError, match="bandwidth is too small"):
+        nadaraya_watson(points, points, points, 2.0**-64)

@@ -318,3 +318,24 @@ def test_a_beta_that_does_not_fit_is_refused():
         delta_rule(*qkv(), torch.ones(7, 5))
     with pytest.raises(TypeError, match=r"^beta must be floating point, got torch.int64$"):
         delta_rule(*qkv(), torch.ones(5, dtype=torch.long))
+
+
+@pytest.mark.parametrize("batched", ["q", "k", "v", "beta"])
+def test_an_empty_sequence_keeps_the_leading_axes_of_every_argument(batched):
+    given = {name: torch.zeros(0, width) for name, width in (("q", 2), ("k", 2), ("v", 3))} | {"beta": torch.zeros(0)}
+    given[batched] = given[batched].expand(5, 7, 11, *given[batched].shape)
+    assert delta_rule(**given).shape == (5, 7, 11, 0, 3)
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_a_beta_must_fit_the_leading_axes_of_each_argument(name):
+    given = {"q": torch.zeros(4, 2), "k": torch.zeros(4, 2), "v": torch.zeros(4, 3)}
+    given[name] = given[name].expand(2, 3, 5, 4, -1)
+    with pytest.raises(ValueError, match="leading axes of beta and q, k and v"):
+        delta_rule(**given, beta=torch.zeros(2, 3, 6, 4))
+
+
+def test_where_the_weights_cancel_the_sum_is_left_undivided():
+    q, k = torch.tensor([[1.0]]), torch.tensor([[1.0], [-1.0]])
+    out = linear_attention(q, k, torch.tensor([[5.0], [2.0]]), feature_map=lambda x: x, causal=False)
+    assert out.tolist() == [[3.0]]

@@ -211,3 +211,9 @@ def test_lengths_must_have_one_axis(lengths):
 def test_lengths_must_lie_within_the_keys(lengths):
     with pytest.raises(ValueError, match=rf"^lengths must lie between 0 and S = 5, got {re.escape(str(lengths))}$"):
         padding_mask(lengths, 5)
+
+
+@pytest.mark.parametrize("sizes", [(-1, 3), (3, -1)])
+def test_one_token_less_than_none_is_named(sizes):
+    with pytest.raises(ValueError, match=f"got T = {sizes[0]}, S = {sizes[1]}"):
+        causal_mask(*sizes)

@@ -501,3 +501,16 @@ def test_a_default_width_needs_heads_that_divide_the_model(widths):
 def test_many_heads_refuse_a_single_vector():
     with pytest.raises(ValueError, match=r"^x must have shape \(\.\.\., tokens, features\), got \(21,\)$"):
         MultiHeadAttention(21, 3)(torch.zeros(21))
+
+
+def test_rotary_positions_start_at_zero_and_are_made_where_the_tokens_are():
+    seen = []
+
+    def note(x, positions):
+        seen.append(positions)
+        return x
+
+    layer, x = MultiHeadAttention(6, 2, rotary=note), torch.zeros(1, 3, 6)
+    with torch.device("meta"):
+        layer(x)
+    assert [positions.tolist() for positions in seen] == [[0, 1, 2], [0, 1, 2]]

@@ -385,3 +385,22 @@ def test_partials_of_different_shape_are_refused_and_the_error_names_both():
         merge_partials((lse, out), (lse[:, None], out))
     with pytest.raises(ValueError, match=r"^out of first and second differ in shape: \(5, 3\) and \(7, 3\)$"):
         merge_partials((lse, out), (torch.zeros(7), torch.zeros(7, 3)))
+
+
+def test_two_parts_of_the_same_weight_are_averaged():
+    lse, out = merge_partials((torch.zeros(1), torch.tensor([[1.0]])), (torch.zeros(1), torch.tensor([[3.0]])))
+    torch.testing.assert_close(lse, torch.tensor([2.0]).log())
+    torch.testing.assert_close(out, torch.tensor([[2.0]]))
+
+
+def test_the_gradient_reaches_every_query_of_a_sequence_longer_than_wide():
+    q, k, v = (torch.randn(7, 2, generator=torch.Generator().manual_seed(i), dtype=torch.float64) for i in range(3))
+    q.requires_grad_()
+    (tiled,) = torch.autograd.grad(tiled_attention(q, k, v, block=2).sum(), q)
+    (whole,) = torch.autograd.grad(attention(q, k, v)[0].sum(), q)
+    torch.testing.assert_close(tiled, whole)
+
+
+def test_keys_and_values_whose_leading_axes_differ_are_named_though_each_fits_the_queries():
+    with pytest.raises(ValueError, match="leading axes of k and v do not broadcast"):
+        tiled_attention(torch.zeros(1, 4, 2), torch.zeros(2, 4, 2), torch.zeros(3, 4, 2), block=2)

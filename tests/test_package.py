@@ -137,3 +137,7 @@ def test_modules_import_torch_and_the_standard_library_only(module):
 def test_the_package_says_that_it_is_typed_and_carries_its_style():
     assert (HOME / "py.typed").is_file()
     assert (HOME / "paper.mplstyle").is_file()
+
+
+def test_a_module_is_an_attribute_of_the_package_even_before_it_was_imported():
+    assert attnkit.__getattr__("masks") is import_module("attnkit.masks")

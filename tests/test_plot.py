@@ -207,3 +207,9 @@ def test_labels_must_match_the_cells(ax):
         name, got, size = ("y", y, 2) if y != 2 else ("x", x, 3)
         with pytest.raises(ValueError, match=f"^{name} must hold one label per cell: got {got} for {size}$"):
             heatmap(ax, torch.zeros(2, 3), x=range(x), y=range(y))
+
+
+def test_cells_are_square_whatever_the_reader_has_set(ax):
+    with mpl.rc_context({"image.aspect": "auto"}):
+        heatmap(ax, torch.eye(2))
+    assert ax.get_aspect() == 1

@@ -195,3 +195,28 @@ def test_memory_and_state_must_have_one_shape():
 def test_a_linear_recurrence_names_what_does_not_fit(W, h0, steps, message):
     with pytest.raises(ValueError, match=message):
         linear_recurrence(W, h0, steps)
+
+
+def test_the_gates_bear_their_names():
+    x, h, w_ih, w_hh = torch.zeros(1), torch.tensor([2.0]), torch.zeros(3, 1), torch.tensor([[1.0], [0.0], [0.5]])
+    _, gates = gru_cell(x, h, w_ih, w_hh, None, None)
+    torch.testing.assert_close(gates.r, torch.tensor([1 / (1 + math.exp(-2))]))
+    assert gates.z == 0.5
+    torch.testing.assert_close(gates.n, torch.tensor([math.tanh(1 / (1 + math.exp(-2)))]))
+
+
+@pytest.mark.parametrize("name", ["b_ih", "b_hh"])
+@pytest.mark.parametrize(("cell", "gates"), [(rnn_cell, 1), (lstm_cell, 4), (gru_cell, 3)])
+def test_the_bias_that_does_not_fit_is_the_one_that_is_named(cell, gates, name):
+    h, w_ih, w_hh = torch.zeros(5), torch.zeros(5 * gates, 2), torch.zeros(5 * gates, 5)
+    biases = {"b_ih": torch.zeros(5 * gates), "b_hh": torch.zeros(5 * gates)} | {name: torch.zeros(1)}
+    with pytest.raises(ValueError, match=f"{name} must have shape"):
+        cell(torch.zeros(2), (h, h) if cell is lstm_cell else h, w_ih, w_hh, **biases)
+
+
+def test_a_state_or_an_input_without_an_axis_is_named():
+    with pytest.raises(ValueError, match="h0 must have shape"):
+        linear_recurrence(torch.eye(2), torch.tensor(1.0), 1)
+    for x, h in ((torch.tensor(0.0), torch.zeros(1)), (torch.zeros(1), torch.tensor(0.0))):
+        with pytest.raises(ValueError, match="x and h must have the same leading axes"):
+            rnn_cell(x, h, torch.zeros(1, 1), torch.zeros(1, 1), None, None)

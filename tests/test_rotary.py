@@ -368,3 +368,16 @@ def test_wrong_arguments_are_named_with_both_sizes():
         rotary_frequencies(6, 0)
     with pytest.raises(TypeError, match=r"mask must be boolean \(True: a token\), got torch\.int64"):
         positions_from_mask(torch.tensor([0, 1]))
+
+
+def test_a_base_below_one_is_allowed():
+    torch.testing.assert_close(rotary_frequencies(4, base=0.25), torch.tensor([1.0, 2.0]))
+
+
+def test_frequencies_are_never_narrower_than_float32():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        assert rotary_frequencies(4).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(before)

@@ -675,3 +675,7 @@ def test_leading_axes_of_mask_and_bias_must_fit_the_scores():
 def test_a_softcap_must_be_positive_and_finite(softcap):
     with pytest.raises(ValueError, match=rf"^softcap must be positive and finite, got {softcap}$"):
         attention(ones(5, 3), ones(7, 3), ones(7, 2), softcap=softcap)
+
+
+def test_a_batch_without_features_scores_zero():
+    assert torch.equal(attention_scores(torch.zeros(2, 3, 0), torch.zeros(2, 4, 0)), torch.zeros(2, 3, 4))

@@ -191,3 +191,15 @@ def test_decoding_asks_for_no_gradient_and_keeps_the_mode():
 def test_there_must_be_a_step_to_decode():
     with pytest.raises(ValueError, match=r"^steps must be at least 1, got 0$"):
         model_of({}).decode(symbols(2, 5), steps=0)
+
+
+def test_unless_asked_the_encoder_reads_one_way_and_the_state_is_read_too():
+    model = Seq2Seq(n_symbols=5, d_model=3)
+    assert not model.encoder.bidirectional
+    assert model.combine is not None
+    assert model.target_embedding.num_embeddings == 6  # one more says "begin"
+
+
+def test_a_single_step_may_be_decoded():
+    tokens, weights = Seq2Seq(n_symbols=5, d_model=3).decode(symbols(2, 4) % 5, steps=1)
+    assert (tokens.shape, weights.shape) == ((2, 1), (2, 1, 4))

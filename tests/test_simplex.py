@@ -287,3 +287,16 @@ def test_the_gradient_of_entropy_stays_finite_where_an_entry_is_excluded():
 def test_entropy_names_the_smallest_of_negative_weights():
     with pytest.raises(ValueError, match=r"^weights must be at least 0, the smallest is -0.25$"):
         entropy(torch.tensor([[0.5, 0.5], [1.25, -0.25]]))
+
+
+def test_the_largest_finite_temperature_still_weighs_and_the_next_is_infinite():
+    largest = torch.finfo(torch.float32).max
+    weights = softmax(torch.tensor([largest, 0.0]), temperature=largest)
+    torch.testing.assert_close(weights, torch.tensor([1.0, math.exp(-1)]) / (1 + math.exp(-1)))
+    assert softmax(torch.tensor([largest, 0.0]), temperature=2 * largest).tolist() == [0.5, 0.5]
+
+
+def test_the_slope_of_the_entropy_at_weight_zero_is_zero():
+    weights = torch.tensor([0.5, 0.5, 0.0], requires_grad=True)
+    entropy(weights).backward()
+    assert weights.grad[2] == 0

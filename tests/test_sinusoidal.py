@@ -154,3 +154,19 @@ def test_wrong_arguments_are_named_with_what_was_given():
     for wrong in (torch.tensor([True]), torch.tensor([1j])):
         with pytest.raises(TypeError, match=f"positions must be integers or floating point, got {wrong.dtype}"):
             sinusoidal_encoding(wrong, 6)
+
+
+@pytest.mark.parametrize("base", [0.0, -0.5])
+def test_a_base_that_is_not_positive_is_named(base):
+    with pytest.raises(ValueError, match="base must be greater than 0"):
+        sinusoidal_encoding(torch.arange(3), 4, base=base)
+
+
+def test_a_base_below_one_is_allowed():
+    torch.testing.assert_close(sinusoidal_encoding(torch.tensor([1]), 4, base=0.25)[0, 2], torch.tensor(2.0).sin())
+
+
+def test_the_first_position_that_float32_cannot_tell_from_its_neighbour_is_refused():
+    assert sinusoidal_encoding(torch.tensor([2**24]), 2).isfinite().all()
+    with pytest.raises(ValueError, match="count exactly up to 16777216, got 16777217"):
+        sinusoidal_encoding(torch.tensor([2**24 + 1]), 2)

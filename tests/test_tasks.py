@@ -121,3 +121,24 @@ def test_the_sizes_of_the_pages_are_the_defaults():
 def test_sizes_that_cannot_be_drawn_are_named(task, sizes, message):
     with pytest.raises(ValueError, match=message):
         task(3, generator(), **sizes)
+
+
+@pytest.mark.parametrize(
+    ("task", "sizes"),
+    [
+        (adding_batch, {"length": 40}),
+        (reverse_batch, {"n_symbols": 12, "length": 10}),
+        (sort_batch, {"n_symbols": 12, "length": 8}),
+        (lookup_batch, {"n_items": 6, "n_keys": 8, "n_values": 8}),
+        (group_batch, {"n_tokens": 10, "n_keys": 4}),
+    ],
+)
+def test_a_batch_without_sizes_is_one_of_these_sizes(task, sizes):
+    for named, default in zip(task(50, generator(), **sizes), task(50, generator())):
+        assert torch.equal(named, default)
+
+
+@pytest.mark.parametrize("n_items", [1, 8])
+def test_lookup_takes_a_single_item_and_as_many_as_there_are_keys(n_items):
+    keys, _, query, target = lookup_batch(1, generator(), n_items=n_items)
+    assert (keys.shape, query.shape, target.shape) == ((1, n_items), (1,), (1,))

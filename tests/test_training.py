@@ -1,6 +1,7 @@
 """The training loop: what it does to the parameters, what it records, what it prints."""
 
 import importlib
+import inspect
 import math
 
 import pytest
@@ -156,3 +157,10 @@ def test_training_works_without_tqdm(monkeypatch):
     monkeypatch.setattr("attnkit.training.import_module", without_tqdm)
     point = Point()
     assert len(fit(point, lambda: point.at.sum(), steps=3, lr=0.1).loss) == 3
+
+
+def test_unless_asked_gradients_are_clipped_at_one_and_every_fiftieth_step_is_evaluated():
+    point = Point()
+    history = fit(point, lambda: (point.at - 3).square().sum(), steps=101, lr=0.1, evaluate=lambda: 0.0)
+    assert history.steps == [0, 50, 100, 101]
+    assert inspect.signature(fit).parameters["clip"].default == 1.0

@@ -472,3 +472,23 @@ def test_positions_are_one_of_three_and_learned_ones_need_a_context():
         Transformer(13, 12, 3, 2, positions="alibi")
     with pytest.raises(ValueError, match=r"^context must be given for learned positions, got None$"):
         Transformer(13, 12, 3, 2)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_block_hands_its_bias_to_attention_and_feed_forward_alike(bias):
+    block = Block(6, 2, bias=bias)
+    maps = [module for module in block.modules() if isinstance(module, nn.Linear)]
+    assert len(maps) == 6
+    assert all((one.bias is not None) == bias for one in maps)
+
+
+def test_tied_token_vectors_start_with_the_variance_of_one_over_their_width():
+    torch.manual_seed(0)
+    model = Transformer(vocab_size=997, d_model=64, n_heads=2, n_layers=1, context=3, tied=True)
+    assert model.token.weight.std().item() == pytest.approx(1 / 8, rel=0.02)
+
+
+def test_positions_and_mask_are_made_where_the_tokens_are():
+    model = Transformer(vocab_size=7, d_model=6, n_heads=3, n_layers=1, context=5).to("meta")
+    logits, _ = model(torch.zeros(1, 4, dtype=torch.int64, device="meta"))
+    assert (logits.device.type, logits.shape) == ("meta", (1, 4, 7))

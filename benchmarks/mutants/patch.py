@@ -7,6 +7,8 @@ from typing import Any
 
 from benchmarks.mutants.rules import Mutant
 
+_MISSING = object()  # of a constant whose statement was removed
+
 
 def apply(mutant: Mutant) -> None:
     """Give the functions of the loaded module the changed code, whoever imported them under whatever name."""
@@ -40,13 +42,16 @@ def _function(held: Any) -> FunctionType:
 
 
 def _replace_constants(module: ModuleType, fresh: dict[str, Any]) -> None:
-    for name, new in fresh.items():
-        old = vars(module).get(name)
-        if not name.startswith("__") and not callable(new) and not isinstance(new, ModuleType) and new != old:
+    for name, old in list(vars(module).items()):
+        new = fresh.get(name, _MISSING)
+        if not name.startswith("__") and not callable(old) and not isinstance(old, ModuleType) and new != old:
             _replace_everywhere(name, old, new)
 
 
 def _replace_everywhere(name: str, old: Any, new: Any) -> None:
     for module in list(sys.modules.values()):
         if isinstance(module, ModuleType) and vars(module).get(name) is old:
-            setattr(module, name, new)
+            if new is _MISSING:
+                delattr(module, name)
+            else:
+                setattr(module, name, new)

@@ -64,6 +64,7 @@ class _Place:
     function: tuple[str, ...]
     statement: ast.stmt | None
     check: bool
+    runs_on_call: bool
 
     @property
     def node(self) -> ast.AST:
@@ -159,7 +160,11 @@ def _moved(node: ast.expr) -> list[ast.expr]:
 
 
 def _places(
-    parent: ast.AST, function: tuple[str, ...] = (), statement: ast.stmt | None = None, check: bool = False
+    parent: ast.AST,
+    function: tuple[str, ...] = (),
+    statement: ast.stmt | None = None,
+    check: bool = False,
+    on_call: bool = False,
 ) -> Iterator[_Place]:
     """Every place of the tree that may be mutated."""
     for field, held in ast.iter_fields(parent):
@@ -170,10 +175,11 @@ def _places(
                 continue
             own = node if isinstance(node, ast.stmt) else statement
             checks = check or (isinstance(node, ast.stmt) and _refuses(node))
-            yield _Place(parent, field, index, function, own, checks)
+            yield _Place(parent, field, index, function, own, checks, on_call)
             if not _is_number(node):
                 named = isinstance(node, ast.FunctionDef | ast.ClassDef)
-                yield from _places(node, (*function, node.name) if named else function, own, checks)
+                names = (*function, node.name) if named else function
+                yield from _places(node, names, own, checks, on_call or isinstance(node, ast.FunctionDef))
 
 
 def _is_left_alone(node: ast.AST) -> bool:
@@ -221,7 +227,7 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
 def _span(place: _Place) -> tuple[int, int]:
     """Lines of the statement; a definition runs at import, so those of its function; 0, 0: every line."""
     statement = place.statement
-    if not place.function or isinstance(statement, ast.ClassDef):
+    if not place.runs_on_call:
         return (0, 0)
     if isinstance(statement, ast.FunctionDef):
         return (statement.lineno, statement.end_lineno)

@@ -76,7 +76,7 @@ class Run:
             yield job
 
     def _verdict(self, suite: Suite, mutant: Mutant, kind: str) -> Job:
-        judges = [judge for judge in self.judges[kind] if judge.runs(mutant)]
+        judges = self._able(mutant, kind)
         held = self.results.get(mutant.key, kind)
         files = sorted({judge.file for judge in judges})
         if held is not None:
@@ -94,6 +94,14 @@ class Run:
                 self.results.add(Verdict(mutant.key, kind, by, how, proof))
                 return
         self.results.add(Verdict(mutant.key, kind, None, "", digest(*files)))
+
+    def _able(self, mutant: Mutant, kind: str) -> list[Judge]:
+        """Those that run the lines; for a constant or a class, all in a file where one runs the module."""
+        able = [judge for judge in self.judges[kind] if judge.runs(mutant)]
+        if mutant.span[1] == 0:
+            files = {judge.file for judge in able}
+            able = [judge for judge in self.judges[kind] if judge.file in files]
+        return able
 
     def _steps(self, suite: Suite, mutant: Mutant, kind: str, judges: list[Judge]) -> Iterator[tuple[Step, list[str]]]:
         if kind == "tests" and judges:

@@ -117,18 +117,27 @@ def test_a_digest_follows_the_bytes(tmp_path):
     assert digest(file) != before
 
 
-ENTRY = '[[equivalent]]\nmodule = "tiny"\nfunction = "f"\nchange = "{}"\nproof = "{}"\n'
+ENTRY = '[[equivalent]]\nmodule = "tiny"\nline = "return a + b"\nchanges = ["{}"]\nproof = "{}"\n'
 
 
-@pytest.mark.parametrize(("change", "proof"), [("a + c → a - c", "because"), ("a + b → a - b", "")])
-def test_an_equivalent_that_fits_no_mutant_or_lacks_a_proof_is_refused(tmp_path, change, proof):
-    found = mutants("tiny", "def f(a, b):\n    return a + b\n", "tiny.py")
+@pytest.mark.parametrize(
+    ("change", "proof", "killed", "message"),
+    [
+        ("a + c → a - c", "because", False, "fits no mutant"),
+        ("a + b → a - b", "", False, "lacks a proof"),
+        ("a + b → a - b", "because", True, "is killed by a test"),
+    ],
+)
+def test_an_equivalent_is_refused_that_is_stale_unproved_or_killed(tmp_path, change, proof, killed, message):
+    found, results = mutants("tiny", "def f(a, b):\n    return a + b\n", "tiny.py"), Results(tmp_path / "verdicts")
     file = tmp_path / "equivalent.toml"
     file.write_text(ENTRY.format("a + b → a - b", "because"), encoding="utf-8")
-    assert len(report.equivalents(file, found)) == 1
+    assert len(report.equivalents(file, found, results)) == 1
+    for mutant in found if killed else []:
+        results.add(Verdict(mutant.key, "tests", "tests/t.py::t", "failed", ""))
     file.write_text(ENTRY.format(change, proof), encoding="utf-8")
-    with pytest.raises(ValueError, match="no such mutant, or no proof"):
-        report.equivalents(file, found)
+    with pytest.raises(ValueError, match=message):
+        report.equivalents(file, found, results)
 
 
 def test_the_table_counts_killed_survivors_and_equivalents(tmp_path):

@@ -492,3 +492,7 @@ def test_positions_and_mask_are_made_where_the_tokens_are():
     model = Transformer(vocab_size=7, d_model=6, n_heads=3, n_layers=1, context=5).to("meta")
     logits, _ = model(torch.zeros(1, 4, dtype=torch.int64, device="meta"))
     assert (logits.device.type, logits.shape) == ("meta", (1, 4, 7))
+
+
+def test_a_block_hands_on_how_many_key_and_value_heads_it_has():
+    assert Block(6, 2, 1).attention.n_kv_heads == 1

@@ -26,8 +26,8 @@ def main(arguments: list[str]) -> int:
         judges = [chosen.only] if chosen.only else ["tests", "pages"]
         Run(root, chosen.modules, lambda line: print(line, file=sys.__stderr__, flush=True)).go(chosen.workers, judges)
     found = every_mutant(root, [])
-    equal = report.equivalents(root / "benchmarks/mutants/equivalent.toml", found)
     results = Results(root / ".cache/mutants/verdicts.jsonl")
+    equal = report.equivalents(root / "benchmarks/mutants/equivalent.toml", found, results)
     (root / "benchmarks/mutants.md").write_text(report.table(found, results, equal), encoding="utf-8")
     return 0
 

@@ -7,18 +7,27 @@ from benchmarks.mutants.results import Results
 from benchmarks.mutants.rules import Mutant
 
 
-def equivalents(file: Path, found: list[Mutant]) -> set[str]:
-    """Keys of the mutants proved equivalent in ``file``; an entry that fits no mutant is an error."""
-    entries = tomllib.loads(file.read_text(encoding="utf-8")).get("equivalent", []) if file.exists() else []
+def equivalents(file: Path, found: list[Mutant], results: Results) -> set[str]:
+    """Keys of the mutants proved equivalent in ``file``.
+
+    Raises:
+        ValueError: an entry has no proof, fits no mutant, or fits only mutants that a test kills.
+    """
     keys = set()
-    for entry in entries:
-        # The statement narrows a change that stands on several lines of a module.
-        fitting = [m for m in found if (m.module, m.change) == (entry["module"], entry["change"])]
-        fitting = [m for m in fitting if ".".join(m.function) == entry["function"]]
-        if not fitting or not entry.get("proof"):
-            raise ValueError(f"no such mutant, or no proof: {entry}")
-        keys |= {m.key for m in fitting if entry.get("which") in (None, fitting.index(m))}
+    for entry in tomllib.loads(file.read_text(encoding="utf-8")).get("equivalent", []):
+        for change in entry["changes"]:
+            fitting = [m for m in found if (m.module, m.text, m.change) == (entry["module"], entry["line"], change)]
+            alive = {m.key for m in fitting if not _killed(m, results)}
+            if not alive or not entry["proof"].strip():
+                what = "lacks a proof" if alive else "is killed by a test" if fitting else "fits no mutant"
+                raise ValueError(f"{entry['module']}: {change} in {entry['line']!r} {what}")
+            keys |= alive
     return keys
+
+
+def _killed(mutant: Mutant, results: Results) -> bool:
+    verdict = results.get(mutant.key, "tests")
+    return verdict is not None and verdict.by is not None
 
 
 def table(found: list[Mutant], results: Results, equal: set[str]) -> str:

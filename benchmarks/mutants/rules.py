@@ -35,6 +35,7 @@ class Mutant:
         module: name of the module, without the package.
         rule: which rule made the change.
         line: where.
+        text: that line, without its indentation.
         change: the code before and after it.
         function: the names that lead to the function or class in which it is, outermost first.
         span: first and last line of the statement; whoever runs none of them cannot notice.
@@ -46,6 +47,7 @@ class Mutant:
     module: str
     rule: str
     line: int
+    text: str
     change: str
     function: tuple[str, ...]
     span: tuple[int, int]
@@ -81,7 +83,7 @@ class _Place:
 def mutants(module: str, source: str, file: str) -> list[Mutant]:
     """Every single-point change of ``source``, in the order of its lines, no two alike."""
     tree = _without_docstrings(ast.parse(source))
-    seen = {_digest(module, tree)}
+    seen, lines = {_digest(module, tree)}, source.splitlines()
     found = []
     for place in list(_places(tree)):
         before = place.node
@@ -92,7 +94,10 @@ def mutants(module: str, source: str, file: str) -> list[Mutant]:
                 seen.add(key)
                 change = f"{_text(before)} → {_text(after)}"
                 where = place.function, _span(place), place.check
-                found.append(Mutant(module, rule, before.lineno, change, *where, compile(tree, file, "exec"), key))
+                text = lines[before.lineno - 1].strip()
+                found.append(
+                    Mutant(module, rule, before.lineno, text, change, *where, compile(tree, file, "exec"), key)
+                )
             place.put(before)
     return sorted(found, key=lambda mutant: mutant.line)
 
@@ -187,6 +192,8 @@ def _is_left_alone(node: ast.AST) -> bool:
         return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
     if isinstance(node, ast.AnnAssign):
         return node.value is None
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return True  # what a constant means, said in a string below it
     return isinstance(node, ast.Raise | ast.Import | ast.ImportFrom)
 
 

@@ -28,18 +28,20 @@ class Suite:
 
     def collect(self) -> int:
         """Let pytest collect, then call ``judge``."""
-        files = [p for p in sorted((self.root / "tests").rglob("test_*.py")) if _USES.search(p.read_text("utf-8"))]
         quiet = ["-q", "--capture=sys", "-p", "no:cacheprovider", f"--basetemp={self.root}/.cache/mutants/tmp"]
-        return pytest.main([*quiet, *map(str, files), str(self.root / "attnkit")], plugins=[self])
+        return pytest.main(quiet, plugins=[self])  # what pyproject.toml names, and no test of another environment
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self.items = {item.nodeid: item for item in session.items}
+        self.items = {item.nodeid: item for item in session.items if self._uses(item.path)}
         self.judge(self)
         return True
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._failed |= report.failed
         self._skipped |= report.skipped
+
+    def _uses(self, file: Path) -> bool:
+        return self.root / "attnkit" in file.parents or _USES.search(file.read_text(encoding="utf-8")) is not None
 
     def killer(self, names: list[str]) -> str | None:
         """The first of these tests that fails."""

@@ -15,7 +15,7 @@ RUN := .venv/bin/python
 export NO_MKDOCS_2_WARNING := 1
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
-.PHONY: site test peers mutants serve bench zensical clean
+.PHONY: site test peers peers-tables mutants serve bench zensical clean
 .DELETE_ON_ERROR:
 
 site: .venv/site.made
@@ -32,6 +32,13 @@ test: .venv/test.made
 peers: .cache/peers-env/made
 	HF_HUB_OFFLINE=1 KERAS_BACKEND=torch .cache/peers-env/bin/python -m pytest \
 	  --override-ini addopts=--strict-markers tests/peers/heavy
+
+# Both tables of docs/peers.md, anew; an interrupted measurement leaves the old one.
+peers-tables: .cache/peers-env/made
+	HF_HUB_OFFLINE=1 KERAS_BACKEND=torch .cache/peers-env/bin/python -m benchmarks.disagreements > .cache/table
+	mv .cache/table benchmarks/disagreements.md
+	.cache/peers-env/bin/python -m benchmarks.agreement > .cache/table
+	mv .cache/table benchmarks/agreement.md
 
 serve: .venv/site.made
 	$(RUN) -m mkdocs serve

@@ -32,6 +32,7 @@ MODULES = {
 class Case:
     """One case: what goes in by the operator's own names, and what must come out."""
 
+    operator: str
     name: str
     attributes: dict[str, Any]
     inputs: dict[str, Tensor]
@@ -66,6 +67,7 @@ def _read(case: Any) -> Case:
     schema = onnx.defs.get_schema(node.op_type, version, node.domain)
     given, wanted = case.data_sets[0]
     return Case(
+        node.op_type,
         case.name.removeprefix("test_"),
         {a.name: _plain(onnx.helper.get_attribute_value(a)) for a in node.attribute},
         _named(node.input, schema.inputs, given),

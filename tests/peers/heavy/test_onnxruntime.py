@@ -1,12 +1,10 @@
 """attnkit against ONNX Runtime: both forms of the GRU, sequences of several lengths, grouped attention with a cache."""
 
-import numpy as np
-import onnxruntime
 import pytest
 import torch
-from onnx import TensorProto, helper
 
 from attnkit import attention, causal_mask, gru_cell, lstm_cell, repeat_heads, rotate, split_heads
+from benchmarks.onnx_runtime import run
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
@@ -14,25 +12,6 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
-
-
-def run(operator, inputs, outputs, domain="", **attributes):
-    """The outputs of one operator, by ONNX Runtime; an input that is None is left out."""
-    kinds = {np.dtype("float32"): TensorProto.FLOAT, np.dtype("int32"): TensorProto.INT32}
-    arrays = {name: x.numpy() for name, x in inputs.items() if x is not None}
-    node = helper.make_node(
-        operator, [name if x is not None else "" for name, x in inputs.items()], outputs, domain=domain, **attributes
-    )
-    graph = helper.make_graph(
-        [node],
-        "one",
-        [helper.make_tensor_value_info(name, kinds[a.dtype], a.shape) for name, a in arrays.items()],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs if name],
-    )
-    opsets = [helper.make_opsetid("", 22), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return [torch.from_numpy(x) for x in session.run(None, arrays)]
 
 
 def gru_by_both(linear_before_reset):

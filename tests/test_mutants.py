@@ -130,14 +130,15 @@ ENTRY = '[[equivalent]]\nmodule = "tiny"\nline = "return a + b"\nchanges = ["{}"
 )
 def test_an_equivalent_is_refused_that_is_stale_unproved_or_killed(tmp_path, change, proof, killed, message):
     found, results = mutants("tiny", "def f(a, b):\n    return a + b\n", "tiny.py"), Results(tmp_path / "verdicts")
-    file = tmp_path / "equivalent.toml"
+    file = tmp_path / "benchmarks/mutants/equivalent.toml"
+    file.parent.mkdir(parents=True)
     file.write_text(ENTRY.format("a + b → a - b", "because"), encoding="utf-8")
-    assert len(report.equivalents(file, found, results)) == 1
+    assert len(report.equivalents(tmp_path, found, results)) == 1
     for mutant in found if killed else []:
         results.add(Verdict(mutant.key, "tests", "tests/t.py::t", "failed", ""))
     file.write_text(ENTRY.format(change, proof), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        report.equivalents(file, found, results)
+        report.equivalents(tmp_path, found, results)
 
 
 def test_the_table_counts_killed_survivors_and_equivalents(tmp_path):

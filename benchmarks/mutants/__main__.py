@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         Run(root, chosen.modules, lambda line: print(line, file=sys.__stderr__, flush=True)).go(chosen.workers, judges)
     found = every_mutant(root, [])
     results = Results(root / ".cache/mutants/verdicts.jsonl")
-    equal = report.equivalents(root / "benchmarks/mutants/equivalent.toml", found, results)
+    equal = report.equivalents(root, found, results)
     (root / "benchmarks/mutants.md").write_text(report.table(found, results, equal), encoding="utf-8")
     return 0
 

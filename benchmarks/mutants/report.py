@@ -7,13 +7,14 @@ from benchmarks.mutants.results import Results
 from benchmarks.mutants.rules import Mutant
 
 
-def equivalents(file: Path, found: list[Mutant], results: Results) -> set[str]:
-    """Keys of the mutants proved equivalent in ``file``.
+def equivalents(root: Path, found: list[Mutant], results: Results) -> set[str]:
+    """Keys of the mutants proved equivalent in ``benchmarks/mutants/equivalent.toml``.
 
     Raises:
         ValueError: an entry has no proof, fits no mutant, or fits only mutants that a test kills.
     """
     keys = set()
+    file = root / "benchmarks/mutants/equivalent.toml"
     for entry in tomllib.loads(file.read_text(encoding="utf-8")).get("equivalent", []):
         for change in entry["changes"]:
             fitting = [m for m in found if (m.module, m.text, m.change) == (entry["module"], entry["line"], change)]

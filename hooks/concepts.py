@@ -13,7 +13,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 from hooks import pages, plugin
-from hooks.project import root_of
+from hooks.project import ending_of, root_of
 
 MAP = "{{ map }}"
 ROW, LEFT, WIDTH = 24, 104, 360  # of the map, in pixels: height of a row, room for the arcs, all
@@ -61,11 +61,14 @@ def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) 
     if MAP not in text:
         return text
     root = root_of(config)
-    return text.replace(MAP, drawn(root, concepts(root)))
+    return text.replace(MAP, drawn(root, concepts(root), ending_of(config)))
 
 
-def drawn(root: Path, known: dict[str, Concept]) -> str:
-    """An arc diagram: a row for each page, an arc from each to those it builds on."""
+def drawn(root: Path, known: dict[str, Concept], ending: str = "/") -> str:
+    """An arc diagram: a row for each page, an arc from each to those it builds on.
+
+    ``ending`` is what follows a page's name in its address.
+    """
     rows: dict[str, float] = {}
     lines, y, part = [], 0.0, None
     for stem, concept in known.items():
@@ -78,7 +81,7 @@ def drawn(root: Path, known: dict[str, Concept]) -> str:
         rows[stem] = y
         address = concept.script.relative_to(root).with_suffix("").as_posix()
         lines.append(
-            f'<a href="{address}/"><circle cx="{LEFT}" cy="{y:g}" r="4"/>'
+            f'<a href="{address}{ending}"><circle cx="{LEFT}" cy="{y:g}" r="4"/>'
             f'<text x="{LEFT + 12}" y="{y + 4:g}">{html.escape(stem.replace("_", " "))}</text></a>'
         )
     arcs = [_arc(rows[before], rows[stem]) for stem, concept in known.items() for before in concept.builds_on]

@@ -76,8 +76,11 @@ def finish(root: Path) -> bytes:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Fetch the font early on pages that need it, so that nothing moves when it arrives."""
-    if "<math" not in output:
+    """Fetch the font early on pages that need it, so that nothing moves when it arrives.
+
+    Pages opened as files have their font at once, and may not preload any.
+    """
+    if "<math" not in output or not config.use_directory_urls:
         return output
     url = get_relative_url(FONT, page.url)
     preload = f'<link rel="preload" href="{url}" as="font" type="font/woff2" crossorigin>'

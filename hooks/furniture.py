@@ -18,7 +18,7 @@ from mkdocs.utils.templates import TemplateContext
 
 from hooks import concepts, ledger, plugin, uses
 from hooks.concepts import Concept
-from hooks.project import repository_of, root_of
+from hooks.project import ending_of, repository_of, root_of
 
 WORDS_PER_MINUTE = 180  # of prose with formulas, read with care; code counts by its words
 SERVICE = ("claims", "plot")  # modules that check and draw: linked, not unfolded on every page
@@ -34,7 +34,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
     root = root_of(config)
     _known.clear()
     _known.update(concepts.concepts(root))
-    _claims[:] = ledger.entries(root)
+    _claims[:] = ledger.entries(root, ending_of(config))
 
 
 def on_page_markdown(text: str, page: Page, config: MkDocsConfig, files: Files) -> str:

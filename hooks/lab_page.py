@@ -52,8 +52,8 @@ def description(lab: NotebookNode) -> str:
     return " ".join(re.sub(r"\[([^\]]+)\]\([^)]*\)|[*_`$]", r"\1", paragraph).split())
 
 
-def claims(lab: NotebookNode, stem: str) -> Iterator[dict[str, Any]]:
-    """What the lab printed with a tick, as entries of the ledger."""
+def claims(lab: NotebookNode, stem: str, ending: str = "/") -> Iterator[dict[str, Any]]:
+    """What the lab printed with a tick, as entries of the ledger; ``ending`` as there."""
     title = section = ""
     for cell in _shown(lab):
         if cell.cell_type == "markdown":
@@ -67,7 +67,7 @@ def claims(lab: NotebookNode, stem: str) -> Iterator[dict[str, Any]]:
         if len(made) != len(lines):
             raise PluginError(f"{stem}: {len(lines)} lines make {len(made)} claims:\n{cell.source}")
         for claim, line in zip(made, lines):
-            address = f"labs/{stem}/"
+            address = f"labs/{stem}{ending}"
             yield {
                 "statement": claim["statement"],
                 "measured": claim["measured"],

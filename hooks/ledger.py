@@ -15,7 +15,7 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 from hooks import jupyter, lab_page, pages, plugin
-from hooks.project import root_of
+from hooks.project import ending_of, root_of
 from hooks.store import Store
 
 COUNT, COUNT_PAGES = "{{ claims }}", "{{ pages }}"
@@ -26,9 +26,10 @@ _entries: list[dict[str, Any]] = []
 @event_priority(-100)
 def on_files(files: Files, config: MkDocsConfig) -> None:
     root = root_of(config)
-    _entries[:] = entries(root)
+    ending = ending_of(config)
+    _entries[:] = entries(root, ending)
     for address, lab in jupyter.run(files, config).items():
-        _entries.extend(lab_page.claims(lab, lab_page.stem_of(address)))
+        _entries.extend(lab_page.claims(lab, lab_page.stem_of(address), ending))
     if twice := stated_twice(_entries):
         raise PluginError("claims stated twice, so that nobody could tell them apart:\n" + "\n".join(twice))
     listing = json.dumps(_entries, indent=1, ensure_ascii=False) + "\n"
@@ -48,8 +49,11 @@ def with_counts(text: str, listed: list[dict[str, Any]]) -> str:
     return text.replace(COUNT, f"{len(listed):,}").replace(COUNT_PAGES, str(number_of_pages))
 
 
-def entries(root: Path) -> list[dict[str, Any]]:
-    """The claims of all recorded scripts, in reading order, each with the page and section that makes it."""
+def entries(root: Path, ending: str = "/") -> list[dict[str, Any]]:
+    """The claims of all recorded scripts, in reading order, each with the page and section that makes it.
+
+    ``ending`` is what follows a page's name in its address.
+    """
     store, found = Store(root, plugin.options(root)), []
     for script in plugin.scripts(root):
         record = store.read(script)
@@ -59,6 +63,7 @@ def entries(root: Path) -> list[dict[str, Any]]:
         source = script.relative_to(root)
         for claim in record.claims:
             section = next(heading for line, heading in reversed(sections) if line <= claim["line"])
+            address = f"{source.with_suffix('').as_posix()}{ending}"
             anchor = "" if section == sections[0][1] else f"#{slugify(section, '-')}"
             found.append(
                 {
@@ -67,8 +72,8 @@ def entries(root: Path) -> list[dict[str, Any]]:
                     "allowed": claim["allowed"].removeprefix("allowed "),
                     "title": sections[0][1],
                     "section": section,
-                    "page": f"{source.with_suffix('').as_posix()}/",
-                    "address": f"{source.with_suffix('').as_posix()}/{anchor}",
+                    "page": address,
+                    "address": address + anchor,
                     "source": f"{source.as_posix()}:{claim['line']}",
                 }
             )
@@ -117,7 +122,7 @@ def _choice(titles: list[str]) -> str:
 
 def _home(address: str) -> tuple[str, str]:
     """The text that introduces a page's part, and the page's own source as Markdown links to it."""
-    path = address.removesuffix("/")
+    path = address.removesuffix("/").removesuffix(".html")
     if path.startswith("labs/"):
         return "docs/labs/index.md", f"{path}.ipynb"
     return f"{Path(path).parent.as_posix()}/README.md", f"{path}.md"
@@ -136,4 +141,5 @@ def table(listed: list[dict[str, Any]], statement: Callable[[dict[str, Any]], st
 
 def _linked(entry: dict[str, Any]) -> str:
     """A statement as a link from the page of claims to the section that makes it."""
-    return f'<a href="{get_relative_url(entry["address"], "claims/")}">{html.escape(entry["statement"])}</a>'
+    claims = "claims/" if entry["page"].endswith("/") else "claims.html"
+    return f'<a href="{get_relative_url(entry["address"], claims)}">{html.escape(entry["statement"])}</a>'

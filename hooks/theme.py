@@ -102,5 +102,6 @@ def llms(config: MkDocsConfig, outline: list[tuple[str, str, str]]) -> str:
     for section, title, address in outline:
         if section != last:
             text, last = f"{text}\n## {section}\n\n", section
-        text += f"- [{title}]({PurePosixPath(address) / 'index.html'})\n"
+        file = address if address.endswith(".html") else str(PurePosixPath(address) / "index.html")
+        text += f"- [{title}]({file})\n"
     return text

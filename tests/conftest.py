@@ -26,11 +26,21 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built strictly from the tree as it is now."""
-    folder = tmp_path_factory.mktemp("built") / "site"
+    return built(tmp_path_factory.mktemp("built") / "site")
+
+
+@pytest.fixture(scope="session")
+def offline_site(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, to be opened from disk; after the other, whose pages and figures it finds in the cache."""
+    return built(tmp_path_factory.mktemp("offline") / "site", OFFLINE="true")
+
+
+def built(folder: Path, **environment: str) -> Path:
+    """The folder, with the site in it."""
     result = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
         cwd=ROOT,
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"} | environment,
         capture_output=True,
         text=True,
         check=False,

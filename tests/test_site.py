@@ -1,5 +1,6 @@
 """The built site as a reader's browser gets it: everything there, nothing foreign, no TeX left."""
 
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -51,9 +52,13 @@ class Page(HTMLParser):
             self.text += data
 
 
+def read(site: Path) -> dict[str, Page]:
+    return {path.relative_to(site).as_posix(): Page(path) for path in sorted(site.rglob("*.html"))}
+
+
 @pytest.fixture(scope="module")
 def pages(site: Path) -> dict[str, Page]:
-    return {path.relative_to(site).as_posix(): Page(path) for path in sorted(site.rglob("*.html"))}
+    return read(site)
 
 
 def built(script: Path) -> str:
@@ -87,7 +92,7 @@ def test_nothing_is_loaded_from_another_host(pages, site):
         assert not addresses, sheet
 
 
-def test_every_link_anchor_and_image_leads_somewhere(pages, site):
+def broken_links(pages: dict[str, Page], site: Path) -> list[str]:
     broken = []
     for name, page in pages.items():
         if name == "404.html":  # served at any depth, so its links begin with /
@@ -104,7 +109,27 @@ def test_every_link_anchor_and_image_leads_somewhere(pages, site):
                 broken.append(f"{name}: {reference!r}")
             elif path in pages and target.fragment and unquote(target.fragment) not in pages[path].ids:
                 broken.append(f"{name}: {reference!r} (no such anchor)")
-    assert not broken
+    return broken
+
+
+def test_every_link_anchor_and_image_leads_somewhere(pages, site):
+    assert not broken_links(pages, site)
+
+
+def test_opened_from_disk_every_link_names_a_file(offline_site):
+    pages = read(offline_site)
+    assert not broken_links(pages, offline_site)
+    internal = {
+        f"{name}: {reference}"
+        for name, page in pages.items()
+        for _, _, reference in page.references
+        if not urlsplit(reference).netloc and name != "404.html"
+    }
+    assert not {link for link in internal if urlsplit(link.partition(": ")[2]).path.endswith("/")}
+    assert json.loads((offline_site / "claims.json").read_text(encoding="utf-8"))[0]["page"].endswith(".html")
+    listed = re.findall(r"\]\((.+?)\)", (offline_site / "llms.txt").read_text(encoding="utf-8"))
+    assert listed
+    assert all((offline_site / file).is_file() for file in listed)
 
 
 def test_ids_are_unique_on_every_page(pages):

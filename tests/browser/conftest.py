@@ -64,6 +64,6 @@ def page(browser: Browser):
 @pytest.fixture(scope="session")
 def visits(site: Path, address: str, chromium: str, root: Path) -> list[Visit]:
     """Every page, opened once on a phone and once on a desktop."""
-    pages = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html")) if path.name != "404.html"]
+    pages = [path.relative_to(site).as_posix() for path in sorted(site.rglob("*.html"))]
     pages.sort(key=lambda name: (site / name).stat().st_size)  # the longest are taken first, from the end
     return survey(chromium, address, pages, root / ".cache" / "screenshots")

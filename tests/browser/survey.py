@@ -23,6 +23,34 @@ EVERYTHING_LOADED = """Promise.all([document.fonts.ready, ...Array.from(document
 })]).then(() => true)"""
 
 
+# Lighthouse's phone: what it calls slow 4G, and a processor four times slower than this one.
+SLOW_NETWORK = {
+    "offline": False,
+    "latency": 150,  # ms
+    "downloadThroughput": 1.6e6 / 8,  # bytes per second
+    "uploadThroughput": 750e3 / 8,
+}
+SLOWDOWN = 4
+
+# Read to the end, so that every figure comes in late, then add up all that moved without the reader's doing.
+SHIFT = """async () => {
+  const drawn = () => new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
+  for (let y = 0; y < document.body.scrollHeight; y += innerHeight) {
+    scrollTo(0, y);
+    await drawn();
+  }
+  await Promise.all(Array.from(document.images, (image) => image.decode()));
+  await drawn();
+  let moved = 0;
+  new PerformanceObserver((list) => {
+    for (const shift of list.getEntries()) moved += shift.hadRecentInput ? 0 : shift.value;
+  }).observe({ type: "layout-shift", buffered: true });
+  await drawn();
+  await drawn();
+  return moved;
+}"""
+
+
 @dataclass
 class Visit:
     """One page at one width."""
@@ -34,6 +62,7 @@ class Visit:
     requests: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)  # console errors, exceptions, failed requests
     violations: list[str] = field(default_factory=list)  # of axe's rules, light and dark
+    shift: float = 0.0  # of the layout, on a slow phone
     formula_fonts: set[str] = field(default_factory=set)
 
 
@@ -59,7 +88,10 @@ def visit(browser: Browser, address: str, name: str, width: str, pictures: Path)
         page.on("requestfailed", lambda request: seen.complaints.append(f"{request.url}: {request.failure}"))
         page.on("pageerror", lambda error: seen.complaints.append(str(error)))
         page.on("console", lambda said: said.type == "error" and seen.complaints.append(said.text))
-        page.goto(address + name.removesuffix("index.html"), wait_until="load")
+        if width == "phone":
+            seen.shift = shift_on_a_slow_phone(page, address + name.removesuffix("index.html"))
+        else:
+            page.goto(address + name.removesuffix("index.html"), wait_until="load")
         page.evaluate(EVERYTHING_LOADED)
         seen.elements = page.evaluate("document.querySelectorAll('*').length")
         page.evaluate(AXE)
@@ -74,6 +106,18 @@ def visit(browser: Browser, address: str, name: str, width: str, pictures: Path)
             page.set_viewport_size({"width": 320, "height": 740})
             seen.sideways = page.evaluate("document.documentElement.scrollWidth - 320")
     return seen
+
+
+def shift_on_a_slow_phone(page: Page, url: str) -> float:
+    """Open the page as a slow phone does; how much of it moved (an upper bound of Cumulative Layout Shift)."""
+    tools = page.context.new_cdp_session(page)
+    tools.send("Network.enable")
+    tools.send("Network.emulateNetworkConditions", SLOW_NETWORK)
+    tools.send("Emulation.setCPUThrottlingRate", {"rate": SLOWDOWN})
+    page.goto(url, wait_until="load")
+    shift = float(page.evaluate(SHIFT))
+    tools.detach()  # and with it the throttling
+    return shift
 
 
 def fonts_of_formulas(page: Page) -> set[str]:

@@ -4,6 +4,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from .survey import SHIFT, shift_on_a_slow_phone
+
 pytestmark = pytest.mark.parametrize("address", ["/"], indirect=True, ids=["at the root"])
 
 
@@ -29,6 +31,16 @@ def test_only_the_sites_own_host_is_asked(visits, address):
 
 def test_no_page_scrolls_sideways_at_320_pixels(visits):
     assert not [(seen.name, seen.sideways) for seen in visits if seen.sideways > 0]
+
+
+def test_nothing_moves_while_a_slow_phone_loads_a_page(visits):
+    assert not [(seen.name, seen.shift) for seen in visits if seen.shift > 0.01]
+
+
+def test_what_is_put_above_the_text_late_would_be_noticed(page, address):
+    assert shift_on_a_slow_phone(page, address) == 0
+    page.evaluate("document.querySelector('h1').insertAdjacentHTML('beforebegin', '<p>Late<p>Later')")
+    assert page.evaluate(SHIFT) > 0.01
 
 
 def test_no_formula_falls_back_to_another_font(visits):

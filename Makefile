@@ -1,5 +1,6 @@
 # make site   build the site into site/       make test   prove it
 # make serve  live preview                    make bench  measure the build
+# make lighthouse  let Lighthouse judge pages on a phone (needs Node.js and Chromium)
 # make peers  compare with other libraries, in an environment of their own
 # make zensical  the same pages by another renderer   make clean  forget everything that was made
 # make mutants  break attnkit in every single place and see who notices (MODULES="rotary alibi" chooses)
@@ -15,7 +16,7 @@ RUN := .venv/bin/python
 export NO_MKDOCS_2_WARNING := 1
 export SOURCE_DATE_EPOCH ?= $(or $(shell git log -1 --format=%ct 2>/dev/null),0)
 
-.PHONY: site test peers peers-tables mutants serve bench zensical clean
+.PHONY: site test peers peers-tables lighthouse mutants serve bench zensical clean
 .DELETE_ON_ERROR:
 
 site: .venv/site.made
@@ -48,6 +49,9 @@ bench: .venv/site.made .cache/peers-env/made
 	$(RUN) -m benchmarks.attention
 	HF_HUB_OFFLINE=1 .cache/peers-env/bin/python -m benchmarks.rotary
 
+lighthouse: site .cache/lighthouse/made
+	$(RUN) -m benchmarks.lighthouse
+
 mutants: .venv/test.made
 	$(RUN) -m benchmarks.mutants $(MODULES)
 
@@ -73,6 +77,11 @@ clean:
 .cache/zensical-env/made: Makefile
 	$(PYTHON) -m venv --clear .cache/zensical-env
 	.cache/zensical-env/bin/python -m pip install --quiet --disable-pip-version-check zensical==0.0.73
+	@touch $@
+
+.cache/lighthouse/made: Makefile
+	@rm -rf .cache/lighthouse; mkdir -p .cache/lighthouse
+	cd .cache/lighthouse && npm install --no-save --no-audit --no-fund --silent lighthouse@12.2.3
 	@touch $@
 
 # torch stays at its pin: none of the peers may choose another.

@@ -35,7 +35,8 @@ def elu_plus_one(x: Tensor) -> Tensor:
         >>> elu_plus_one(torch.tensor([-1.0, 0.0, 2.0]))
         tensor([0.3679, 1.0000, 3.0000])
     """
-    return torch.where(x > 0, x + 1, torch.exp(x.clamp(max=0)))
+    below = torch.where(x > 0, 0, x)  # not clamp, whose slope at 0 is 1 or 0, by the version of torch
+    return torch.where(x > 0, x + 1, torch.exp(below))
 
 
 def linear_attention(

@@ -27,6 +27,9 @@ _UNSEARCHED = re.compile(
     r'|p class="entry-files)"'
 )
 
+#: The theme's script, which would otherwise run, and measure the page, before the text is first shown.
+_SCRIPT = re.compile(r'<script (?=src="[^"]*assets/javascripts/bundle\.[^"]*")')
+
 _outline: list[tuple[str, str, str]] = []  # section, title, address of every page in reading order
 
 
@@ -62,11 +65,23 @@ def description(text: str, longest: int = 250) -> str:
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
     # Half of a page's elements would be there to say that they have no colour.
-    return with_names(_PLAIN.sub(r"\1", output))
+    return with_names(text_first(_PLAIN.sub(r"\1", output)))
 
 
 def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
-    return with_names(output) if template_name == "404.html" else output
+    return with_names(text_first(output)) if template_name == "404.html" else output
+
+
+def text_first(output: str) -> str:
+    """The HTML with the theme's script deferred: it runs when the page has been read and can be shown.
+
+    Raises:
+        PluginError: it is not there, so the theme has changed.
+    """
+    deferred, found = _SCRIPT.subn("<script defer ", output)
+    if found != 1:
+        raise PluginError(f"the theme loads its script {found} times, not once (hooks/theme.py)")
+    return deferred
 
 
 def with_names(output: str) -> str:

@@ -24,6 +24,15 @@ def test_every_group_of_the_navigation_has_a_name_of_its_own(site):
 def test_a_theme_that_changed_stops_the_build():
     with pytest.raises(PluginError, match="the theme no longer writes"):
         theme.with_names("<html></html>")
+    with pytest.raises(PluginError, match="loads its script 0 times"):
+        theme.text_first("<html></html>")
+
+
+def test_every_page_shows_its_text_before_it_runs_the_themes_script(site):
+    for page in site.rglob("*.html"):
+        scripts = re.findall(r'<script [^>]*src="[^>]*>', page.read_text(encoding="utf-8"))
+        assert len(scripts) == 2, page
+        assert all(" defer" in script for script in scripts), page
 
 
 def test_a_missing_page_leads_back_into_the_site(site):

@@ -2,8 +2,10 @@
 
 // What scrolls sideways can be reached and scrolled by keyboard, and says what it is.
 const scrollers = new ResizeObserver((entries) => {
+  // All is measured before anything is changed: a change between two measurements costs a layout of the page.
+  const wide = new Set(entries.map(({ target }) => target).filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth));
   for (const { target } of entries) {
-    if (target.scrollWidth > target.clientWidth) {
+    if (wide.has(target)) {
       target.tabIndex = 0;
       target.setAttribute("role", "region");
       target.setAttribute("aria-label", target.dataset.name);

@@ -39,7 +39,7 @@ def test_nothing_moves_while_a_slow_phone_loads_a_page(visits):
 
 def test_what_is_put_above_the_text_late_would_be_noticed(page, address):
     assert shift_on_a_slow_phone(page, address) == 0
-    page.evaluate("document.querySelector('h1').insertAdjacentHTML('beforebegin', '<p>Late<p>Later')")
+    page.evaluate("scrollTo(0, 0); document.querySelector('h1').insertAdjacentHTML('beforebegin', '<p>Late<p>Later')")
     assert page.evaluate(SHIFT) > 0.01
 
 

@@ -7,9 +7,7 @@ machine, compressed as any host would. Each page is loaded five times, in turn w
 medians go to benchmarks/lighthouse.md. Fails where a goal is missed.
 """
 
-import functools
 import gzip
-import http.server
 import json
 import os
 import re
@@ -18,11 +16,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from benchmarks.browser import FLAGS, Quiet, chromium, served
 
 ROOT = Path(__file__).resolve().parent.parent
 LIGHTHOUSE = ROOT / ".cache/lighthouse/node_modules/.bin/lighthouse"
@@ -30,18 +27,15 @@ LIGHTHOUSE = ROOT / ".cache/lighthouse/node_modules/.bin/lighthouse"
 PAGES = ("gallery/3_causal_head/kernel_smoothing", "gallery/8_transformer/block")
 CATEGORIES = ("performance", "accessibility", "best-practices", "seo")
 RUNS = 5
-FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-quic --disable-background-networking --disable-sync"
 TEXT = (".html", ".css", ".js", ".json", ".svg", ".txt", ".xml")
 
 Scores = dict[str, float]
 
 
-class Compressing(http.server.SimpleHTTPRequestHandler):
+class Compressing(Quiet):
     """Serves text compressed, as hosts do."""
 
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  the name that the server calls
         file = Path(self.translate_path(self.path))
         file = file / "index.html" if file.is_dir() else file
         if not file.is_file() or file.suffix not in TEXT:
@@ -54,19 +48,6 @@ class Compressing(http.server.SimpleHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *arguments: object) -> None:
-        """The table is the report."""
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address at which ``folder`` is served."""
-    handler = functools.partial(Compressing, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
 
 def without_formulas(html: str) -> tuple[str, int]:
     """The page as if it had never had a formula or their font, and how many there were."""
@@ -74,19 +55,20 @@ def without_formulas(html: str) -> tuple[str, int]:
     return re.subn(r"<math\b.*?</math>", "", html, flags=re.S)
 
 
-def scores(url: str, chromium: str) -> Scores:
+def scores(url: str, browser: str) -> Scores:
     """What Lighthouse gives one load of a page, 0 to 100 for each category, and its Cumulative Layout Shift."""
-    command = [str(LIGHTHOUSE), url, "--quiet", "--output=json", f"--chrome-flags={FLAGS}"]
+    flags = " ".join(["--headless=new", *FLAGS])
+    command = [str(LIGHTHOUSE), url, "--quiet", "--output=json", f"--chrome-flags={flags}"]
     command.append(f"--only-categories={','.join(CATEGORIES)}")
     said = subprocess.run(
-        command, env=os.environ | {"CHROME_PATH": chromium}, stdout=subprocess.PIPE, check=True, text=True
+        command, env=os.environ | {"CHROME_PATH": browser}, stdout=subprocess.PIPE, check=True, text=True
     )
     report = json.loads(said.stdout)
     for category in CATEGORIES[1:]:
         for audit in report["categories"][category]["auditRefs"]:
-            found = report["audits"][audit["id"]]
-            if audit["weight"] and found["score"] not in (None, 1):
-                print(f"{url}: {category}: {found['title']}", file=sys.stderr)
+            result = report["audits"][audit["id"]]
+            if audit["weight"] and result["score"] not in (None, 1):
+                print(f"{url}: {category}: {result['title']}", file=sys.stderr)
     found = {category: 100.0 * report["categories"][category]["score"] for category in CATEGORIES}
     return found | {"shift": report["audits"]["cumulative-layout-shift"]["numericValue"]}
 
@@ -101,7 +83,7 @@ class Row:
     bare: Scores
 
 
-def measured(site: Path, page: str, chromium: str) -> Row:
+def measured(site: Path, page: str, browser: str) -> Row:
     """Load the page and its copy without formulas in turn; both lie in ``site``, the copy is made here."""
     html, formulas = without_formulas((site / page / "index.html").read_text(encoding="utf-8"))
     bare = f"{page}_without_formulas"  # beside it, so that relative links hold
@@ -112,7 +94,7 @@ def measured(site: Path, page: str, chromium: str) -> Row:
         for run in range(RUNS):
             for name, found in loads.items():
                 print(f"load {run + 1} of {RUNS}: {name}", file=sys.stderr)
-                found.append(scores(f"{address}/{name}/", chromium))
+                found.append(scores(f"{address}/{name}/", browser))
     return Row(page, formulas, medians(loads[page]), medians(loads[bare]))
 
 
@@ -149,13 +131,13 @@ def table(rows: list[Row]) -> str:
 
 def main() -> int:
     """Measure, write the table, and return 1 where a goal is missed."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if chromium is None:
+    browser = chromium()
+    if browser is None:
         print("no browser: install chromium (Debian: apt-get install chromium)", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as folder:
         site = Path(shutil.copytree(ROOT / "site", Path(folder) / "site"))
-        rows = [measured(site, page, chromium) for page in PAGES]
+        rows = [measured(site, page, browser) for page in PAGES]
     (ROOT / "benchmarks/lighthouse.md").write_text(table(rows), encoding="utf-8")
     failures = [goal for row in rows for goal in missed(row)]
     print("\n".join(failures) or "every goal is reached", file=sys.stderr)

@@ -1,30 +1,21 @@
 """Chromium from the system, and the built site on a local server."""
 
-import functools
-import http.server
 import os
-import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
-from .survey import FLAGS, Visit, survey
+from benchmarks import browser as browsers
 
-
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, format, *arguments):
-        """A test that passes says nothing."""
+from .survey import Visit, survey
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of the browser. Where a browser is a must (``CI`` is set) its absence is a failure."""
-    found = next(filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None)
+    found = browsers.chromium()
     if found is None:
         say = pytest.fail if os.environ.get("CI") else pytest.skip
         say("no browser: install chromium (Debian: apt-get install chromium) to test the pages as a reader sees them")
@@ -41,16 +32,13 @@ def address(request: pytest.FixtureRequest, site: Path, tmp_path_factory: pytest
     else:
         place.parent.mkdir(parents=True)
         place.symlink_to(site)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(served)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}{request.param}"
-    server.shutdown()
-    server.server_close()
+    with browsers.served(served) as origin:
+        yield origin + request.param
 
 
 @pytest.fixture(scope="session")
 def browser(chromium: str) -> Iterator[Browser]:
-    with sync_playwright() as driver, driver.chromium.launch(executable_path=chromium, args=FLAGS) as launched:
+    with sync_playwright() as driver, driver.chromium.launch(executable_path=chromium, args=browsers.FLAGS) as launched:
         yield launched
 
 

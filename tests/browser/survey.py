@@ -8,7 +8,8 @@ from pathlib import Path
 import axe_playwright_python
 from playwright.sync_api import Browser, Page, sync_playwright
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+from benchmarks.browser import FLAGS
+
 WIDTHS = {"phone": (360, 740), "desktop": (1280, 900)}
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
 

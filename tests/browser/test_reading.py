@@ -50,11 +50,11 @@ def test_the_dark_scheme_can_be_chosen_and_stays(page, address):
     assert page.locator("body").get_attribute("data-md-color-scheme") == "slate"
 
 
-@pytest.mark.parametrize("name", [PAGE, "labs/2_heads/", "api/masks/", "benchmarks/"])
-def test_the_copy_button_puts_exactly_the_block_on_the_clipboard(page, address, name):
+@pytest.mark.parametrize(("name", "fewest"), [(PAGE, 3), ("labs/2_heads/", 3), ("api/masks/", 3), ("benchmarks/", 3)])
+def test_the_copy_button_puts_exactly_the_block_on_the_clipboard(page, address, name, fewest):
     page.goto(address + name)
     blocks = page.locator(".highlight:not(.output) pre:visible")
-    assert blocks.count() > 0
+    assert blocks.count() >= fewest
     for number in range(blocks.count()):
         block = blocks.nth(number)
         block.hover()

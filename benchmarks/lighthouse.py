@@ -90,7 +90,7 @@ def measured(site: Path, page: str, browser: str) -> Row:
     (site / bare).mkdir()
     (site / bare / "index.html").write_text(html, encoding="utf-8")
     loads: dict[str, list[Scores]] = {page: [], bare: []}
-    with served(site) as address:
+    with served(site, Compressing) as address:
         for run in range(RUNS):
             for name, found in loads.items():
                 print(f"load {run + 1} of {RUNS}: {name}", file=sys.stderr)

@@ -94,7 +94,7 @@ def padding_mask(lengths: Tensor | Sequence[int], S: int) -> Tensor:
         tensor([[ True, False, False],
                 [ True,  True,  True]])
     """
-    lengths = torch.as_tensor(lengths)
+    lengths = lengths if isinstance(lengths, Tensor) else torch.as_tensor(lengths)
     if lengths.numel() == 0:  # an empty list has no dtype of its own
         lengths = lengths.long()
     if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype == torch.bool:

@@ -106,7 +106,13 @@ def heatmap(
 
 
 def _readable_on(rgba: Any) -> str:
-    """Black or white, whichever has more contrast (relative luminance of WCAG 2.2)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgba[:3]]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "black" if luminance > 0.179 else "white"
+    """Black or white, whichever has more contrast (WCAG 2.2)."""
+    luminance = _luminance(rgba)
+    contrast = {"black": (luminance + 0.05) / 0.05, "white": 1.05 / (luminance + 0.05)}
+    return max(contrast, key=contrast.__getitem__)
+
+
+def _luminance(rgba: Any) -> float:
+    """Relative luminance (WCAG 2.2): 0 for black, 1 for white."""
+    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgba[:3])
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -334,9 +334,17 @@ def test_holds_fails_on_nothing():
         holds("so it is", [])
 
 
-@pytest.mark.parametrize("condition", [1, 1.0, torch.ones(3), torch.ones(3, dtype=torch.uint8), np.ones(3)])
-def test_holds_wants_a_condition(condition):
-    dtype = torch.as_tensor(condition).dtype
+@pytest.mark.parametrize(
+    ("condition", "dtype"),
+    [
+        (1, "torch.int64"),
+        (1.0, "torch.float64"),
+        (torch.ones(3), "torch.float32"),
+        (torch.ones(3, dtype=torch.uint8), "torch.uint8"),
+        (np.ones(3), "torch.float64"),
+    ],
+)
+def test_holds_wants_a_condition(condition, dtype):
     with pytest.raises(TypeError, match=says(f"condition must be boolean, got {dtype}")):
         holds("so it is", condition)
 

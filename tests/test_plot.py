@@ -162,8 +162,27 @@ def test_every_number_has_the_better_of_two_contrasts_on_its_cell(ax, signed):
         cell = image.to_rgba(value)[:3]
         other = "white" if text.get_color() == "black" else "black"
         assert {text.get_color(), other} == {"black", "white"}
-        assert contrast(text.get_color(), cell) >= contrast(other, cell) - 1e-2
+        assert contrast(text.get_color(), cell) >= contrast(other, cell)
         assert contrast(text.get_color(), cell) >= 4.5
+
+
+@pytest.mark.parametrize("colour", list(itertools.product((0.0, 0.035, 0.06, 0.2, 0.5, 0.9, 1.0), repeat=3)))
+def test_luminance_is_that_of_the_guidelines(colour):
+    assert plot._luminance((*colour, 1.0)) == pytest.approx(luminance(colour), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("colour", "expected"),
+    [("#000000", 0.0), ("#ffffff", 1.0), ("#ff0000", 0.2126), ("#00ff00", 0.7152), ("#0000ff", 0.0722)],
+)
+def test_luminance_of_pure_colours(colour, expected):
+    assert plot._luminance(to_rgb(colour)) == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("grey", range(256))
+def test_text_takes_the_better_contrast_on_every_grey(grey):
+    cell = (grey / 255,) * 3
+    assert plot._readable_on(cell) == max(("black", "white"), key=lambda text: contrast(text, cell))
 
 
 @pytest.mark.parametrize(

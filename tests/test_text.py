@@ -107,6 +107,14 @@ def test_a_file_is_read_as_utf_8(tmp_path, as_type):
     assert load_text(as_type(path)) == "Zwölf Boxkämpfer – ∀x\n"
 
 
+def test_a_file_is_read_as_utf_8_where_the_machine_prefers_another_encoding(tmp_path, monkeypatch):
+    path = tmp_path / "text.txt"
+    path.write_bytes("Zwölf".encode())
+    monkeypatch.setattr("io.text_encoding", lambda encoding, stacklevel=2: encoding or "latin-1")
+    assert path.read_text() == "ZwÃ¶lf"
+    assert load_text(path) == "Zwölf"
+
+
 def test_a_file_that_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nothing\.txt"):
         load_text(tmp_path / "nothing.txt")

@@ -34,9 +34,8 @@ def _killed(mutant: Mutant, results: Results) -> bool:
 def table(found: list[Mutant], results: Results, equal: set[str]) -> str:
     """Module by module: how many mutants, and the share that was killed; then the survivors by line."""
     lines = [
-        "| module | mutants | equivalent | judged | killed by tests | by the pages, all | input checks | by the pages, "
-        "input checks left out |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| module | mutants | equivalent | input checks | killed by tests | by the pages, input checks left out |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
     modules = sorted({mutant.module for mutant in found})
     for module in [*modules, "all"]:
@@ -47,10 +46,8 @@ def table(found: list[Mutant], results: Results, equal: set[str]) -> str:
             f"`{module}`" if module != "all" else "**all**",
             len(own),
             len(own) - len(proper),
-            sum(results.get(m.key, "tests") is not None for m in proper),
-            _share(proper, results, "tests"),
-            _share(proper, results, "pages"),
             len(checks),
+            _share(proper, results, "tests"),
             _share([m for m in proper if not m.check], results, "pages"),
         )
         lines.append("| " + " | ".join(map(str, cells)) + " |")

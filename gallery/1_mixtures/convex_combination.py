@@ -149,6 +149,41 @@ claims.close(
 )
 
 # %%
+# ## What a tick is worth
+#
+# Every tick on this site is a claim that a script has checked. A claim that is false raises an error, and a script
+# that stops has no page. Below are five that are false; each says what was measured, what was allowed, and in
+# which entry it was worst. The last is about a number that does not exist, NaN, which no tolerance covers. What
+# held is kept, with its number and its bound, for the [list of all claims](../../claims.md).
+
+kept = claims.records[-1]  # of the claim above
+lengths = corners.norm(dim=1)
+false_claims = (
+    lambda: claims.close("the first edge has no length", corners[1], corners[0], atol=1.0),
+    lambda: claims.holds("every corner lies right of the first", corners[:, 0] > 1.0),
+    lambda: claims.below("every corner is nearer to the origin than 5", lengths, 5.0),
+    lambda: claims.above("every corner is farther from the origin than 2", lengths, 2.0),
+    lambda: claims.close("nothing divided by nothing is 0", torch.zeros(1) / 0, 0.0, atol=1.0),
+)
+refusals = []
+for claim in false_claims:
+    try:
+        claim()
+    except claims.ClaimError as refusal:
+        refusals.append(str(refusal))
+        print(refusal)
+
+worst = "worst at (0,)", "first at (0,)", f"worst at ({lengths.argmax()},)", f"worst at ({lengths.argmin()},)", "nan"
+claims.holds("each of five false claims is refused, with its worst entry", [w in r for w, r in zip(worst, refusals)])
+claims.holds("five false claims give five refusals", len(refusals) == len(false_claims))
+claims.holds(
+    "of a claim that held, the list keeps what was measured and what was allowed",
+    [kept.measured.startswith("off by"), kept.allowed.startswith("allowed")],
+)
+claims.below("a number is printed in full where rounding would make it its bound", 0.5 - 1e-9, 0.5)
+claims.holds("the number in print is below its bound of one half", float(claims.records[-1].measured) < 1 / 2)
+
+# %%
 # ## Try it
 #
 # - Put a fifth value inside the hull: the hull stays as it is, the mixtures move towards the middle.

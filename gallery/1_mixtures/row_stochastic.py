@@ -17,6 +17,8 @@ mixtures, and why repeating one of them leaves the same vector at every position
 
 import matplotlib.pyplot as plt
 import torch
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 
 from attnkit import claims, plot, softmax
 
@@ -179,6 +181,67 @@ fig.set_label(
 # connections and feed-forward layers loses the difference between positions doubly exponentially in
 # depth, under a bound on the weight matrices, and that skip connections prevent it.
 #
+# ## How a map of weights is read, and checked
+#
+# The maps on this site are drawn as a matrix is printed: queries downwards, keys to the right. The darkest blue is
+# the weight 0, and the colours get lighter as the weight grows, for every kind of colour vision
+# ([Nuñez et al., 2018](../../references.md#nunez2018)). Where the sign of the data matters, 0 is white.
+#
+# A figure is a result, and may be wrong like any other. Is each number in its own cell, and can it be read there?
+# The contrast of two colours with relative luminances $L > L'$ is $(L + 0.05) / (L' + 0.05)$
+# ([W3C, 2023](../../references.md#w3c2023)). For black and for white on a cell of luminance $L$ it is
+#
+# $$\frac{L + 0.05}{0.05} \quad\text{and}\quad \frac{1.05}{L + 0.05}, \qquad \text{with the product } 21.$$
+#
+# One of the two is therefore at least $\sqrt{21} \approx 4.58$ on every colour, more than the $4.5$ that readable
+# text needs. We check it on the map of this page and on both scales
+# from end to end.
+
+
+def luminance(rgb):
+    """Relative luminance of colours, from 0 for black to 1 for white."""
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+    return linear @ torch.tensor([0.2126, 0.7152, 0.0722])
+
+
+def cells_and_numbers(ax):
+    """Luminances of the cells of a map, and of the numbers written into them."""
+    cells = ax.images[0].to_rgba(ax.images[0].get_array())[..., :3].reshape(-1, 3)
+    return luminance(torch.tensor(cells)), luminance(torch.tensor([to_rgb(text.get_color()) for text in ax.texts]))
+
+
+mixtures = plot.heatmap(Figure().add_subplot(), A, annotate=".2f").axes  # the map above
+whole_scale = plot.heatmap(Figure().add_subplot(), torch.linspace(0, 1, 201)[None], annotate=".2f").axes
+signed_scale = plot.heatmap(Figure().add_subplot(), torch.linspace(-2, 2, 201)[None], annotate=".2f", signed=True).axes
+contrasts = []
+for drawn in (mixtures, whole_scale, signed_scale):
+    pair = torch.stack(cells_and_numbers(drawn)) + 0.05
+    contrasts.append(pair.amax(0) / pair.amin(0))
+    print(f"contrast of {pair.shape[1]:3} numbers with their cells: at least {contrasts[-1].min():.2f}")
+written = {text.get_position(): float(text.get_text()) for text in mixtures.texts}
+lightness = cells_and_numbers(whole_scale)[0]
+named = plot.heatmap(Figure().add_subplot(), A[:2, :3], x="abc", y="qr").axes
+labels = [[label.get_text() for label in axis.get_ticklabels()] for axis in (named.xaxis, named.yaxis)]
+
+claims.close(
+    "the number in row i and column j of the map is the weight of query i and key j",
+    [[written[j, i] for j in range(T)] for i in range(T)],
+    A,
+    atol=0.005,
+)
+claims.holds("every number on a map has the better of the two contrasts", torch.cat(contrasts) >= 21**0.5)
+claims.holds("the larger the weight, the lighter its cell", lightness.diff() > 0)
+claims.close(
+    "the colours of the map run from 0 to its largest weight", mixtures.images[0].get_clim(), (0.0, A.max()), atol=0
+)
+claims.close(
+    "the colours of signed data are those of numbers from −2 to 2", signed_scale.images[0].get_clim(), (-2, 2), atol=0
+)
+claims.above("in the map of signed data 0 is as good as white", cells_and_numbers(signed_scale)[0][100], 0.9)
+claims.holds("keys are named along the map and queries down it", labels == [["a", "b", "c"], ["q", "r"]])
+claims.close("row 0 is at the top of the map", mixtures.get_ylim(), (T - 0.5, -0.5), atol=0)
+
+# %%
 # ## Try it
 #
 # - Normalise the other axis, `softmax(torch.randn(T, T), dim=0)`: the columns sum to 1, the rows do

@@ -34,8 +34,8 @@ torch.manual_seed(0)
 #
 # trained with the rest. The softmax and the mixture are those of every other attention; only the score
 # differs. In the paper $q_i$ is $s_{i-1}$, the keys and values are both $h_j$, and $w, W_q, W_k$ are
-# $v_a, W_a, U_a$. Queries and keys may differ in width: the two maps bring them together. We compare the
-# module with two loops over the formula.
+# $v_a, W_a, U_a$. Queries and keys may differ in width: the two maps bring them together. There are no biases,
+# so $d_\mathrm{attn} (d_q + d_k + 1)$ numbers are learned. We compare the module with two loops over the formula.
 
 d_query, d_key, d_attn, d_v, T, S = 5, 3, 7, 2, 4, 6
 additive = AdditiveAttention(d_query, d_key, d_attn).requires_grad_(False)
@@ -52,6 +52,33 @@ for i in range(T):
 
 claims.close("the additive weights are the softmax of the looped scores", weights, scores.softmax(-1), atol=1e-14)
 claims.close("the additive output mixes the values by these weights", out, scores.softmax(-1) @ v, atol=1e-14)
+claims.holds(
+    "additive attention has (d_query + d_key + 1) d_attn parameters",
+    sum(weight.numel() for weight in additive.parameters()) == (d_query + d_key + 1) * d_attn,
+)
+
+# %%
+# ## One state for each sentence, and sentences of different lengths
+#
+# A decoder has one state per sentence and step. A query for each set of keys, with one axis fewer than they have,
+# gets one row of weights and one output. Sentences that share a batch are padded to the same length, and a mask
+# hides the padding: its scores become $-\infty$, its weights 0, and the words share the whole weight as if the
+# padding were not there. Keys that come without values are mixed themselves.
+
+sentences, lengths = torch.randn(2, S, d_key), torch.tensor([S, 4])
+state_out, state_weights = additive(q[:2], sentences, mask=torch.arange(S) < lengths[:, None])
+short_out, short_weights = additive(q[1], sentences[1, :4])
+alone_out, alone_weights = additive(q[0], k, v)
+
+claims.close("a query alone gets the additive weights that it gets among four", alone_weights, weights[0], atol=1e-14)
+claims.close("a query alone gets the additive output that it gets among four", alone_out, out[0], atol=1e-14)
+claims.close(
+    "padding gets no additive weight, and the words what they get in the short sentence",
+    state_weights[1],
+    torch.cat([short_weights, torch.zeros(2)]),
+    atol=1e-14,
+)
+claims.close("behind padding the additive output is that of the short sentence", state_out[1], short_out, atol=1e-14)
 
 # %%
 # ## Small enough for paper

@@ -34,7 +34,8 @@ torch.manual_seed(seed)
 
 n_symbols, T = 12, 10
 held_out = torch.Generator().manual_seed(1000 + seed)
-source, target = reverse_batch(1000, held_out, n_symbols=n_symbols, length=T)
+source, target = reverse_batch(1000, held_out)
+drawn_again, _ = reverse_batch(1000, torch.Generator().manual_seed(1000 + seed))
 mirror = torch.arange(T - 1, -1, -1)
 shown = torch.randint(len(source), (), generator=held_out).item()
 
@@ -47,6 +48,11 @@ def letters(symbols):
 print("source", " ".join(letters(source[shown])))
 print("target", " ".join(letters(target[shown])))
 
+claims.holds(
+    "unless told otherwise, the reverse task draws ten symbols from twelve", source.unique() == torch.arange(12)
+)
+claims.close("the sequences of the reverse task are ten long", source.shape[1], T, atol=0)
+claims.close("the same seed draws the same sequences to reverse", drawn_again, source, atol=0)
 claims.holds("the target of the reverse task is the symbol at the mirror position", target == source[:, mirror])
 
 # %%

@@ -36,12 +36,16 @@ torch.manual_seed(seed)
 
 n_symbols, T = 12, 8
 held_out = torch.Generator().manual_seed(1000 + seed)
-source, target = sort_batch(1000, held_out, n_symbols=n_symbols, length=T)
+source, target = sort_batch(1000, held_out)
+drawn_again, _ = sort_batch(1000, torch.Generator().manual_seed(1000 + seed))
 place = source.argsort(1)
 shown = torch.randint(len(source), (), generator=held_out).item()
 share_of_place = torch.stack([(place == j).float().mean(0) for j in range(T)])  # of position j in step t
 print(f"how often a position is the right one: {share_of_place.min():.3f} to {share_of_place.max():.3f}")
 
+claims.holds("the sorting task draws its symbols from twelve", source.unique() == torch.arange(n_symbols))
+claims.close("the sequences of the sorting task are eight long", source.shape[1], T, atol=0)
+claims.close("the same seed draws the same sequences to sort", drawn_again, source, atol=0)
 claims.holds("the target of the sorting task ascends", target[:, 1:] > target[:, :-1])
 claims.close("each position is the right one to look at in 0.125 of the steps", share_of_place, 1 / T, atol=0.05)
 claims.holds("the sorted symbols are those of the input", (target[:, :, None] == source[:, None, :]).sum((1, 2)) == T)
@@ -85,6 +89,11 @@ curve = fit(net, loss, steps=150, lr=1e-2, evaluate=lambda: measure(source[:200]
 exact, aligned = measure(source, target)
 print(f"decoded right {exact:.3f}   looks at the right position {aligned:.3f}")
 
+claims.holds(
+    "the sorting net is measured before training, every ten steps and at the end", curve.steps == [*range(0, 151, 10)]
+)
+claims.close("one loss was kept for each of 150 steps of the sorting net", len(curve.loss), 150, atol=0)
+claims.holds("the sorting net is left in evaluation mode", not net.training)
 claims.above("the net sorts more than 99 in 100 held-out sequences", exact, 0.99)
 claims.above("its largest weight is on the next larger symbol in more than 95 of 100 steps", aligned, 0.95)
 

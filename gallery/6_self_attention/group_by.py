@@ -38,7 +38,8 @@ torch.manual_seed(seed)
 
 T, n_keys = 10, 4
 held_out = torch.Generator().manual_seed(1000 + seed)
-keys, values, target = group_batch(1000, held_out, n_tokens=T, n_keys=n_keys)
+keys, values, target = group_batch(1000, held_out)
+drawn_again = group_batch(1000, torch.Generator().manual_seed(1000 + seed))
 same = keys[:, :, None] == keys[:, None, :]
 n_g = same.sum(-1)
 
@@ -48,6 +49,10 @@ out, weights = attention(beta * u, u, values.double()[..., None], scale=1)
 mu = n_g * beta.exp() / (n_g * beta.exp() + T - n_g)
 alone = [[torch.tensor(v)[torch.tensor(k) == key].mean() for key in k] for k, v in zip(keys.tolist(), values.tolist())]
 
+claims.close("the sequences of the grouping task hold ten tokens", keys.shape[1], T, atol=0)
+claims.holds("the keys of the grouping task are drawn from four", keys.unique() == torch.arange(n_keys))
+claims.close("the same seed draws the same keys to group by", drawn_again[0], keys, atol=0)
+claims.close("the same seed draws the same values to average", drawn_again[1], values, atol=0)
 claims.close(
     "the target of the grouping task is the mean over tokens with the same key", target, torch.tensor(alone), atol=1e-6
 )

@@ -14,7 +14,7 @@ the scores; learned from examples, one head finds the matching item in unseen se
 import matplotlib.pyplot as plt
 import torch
 from torch import nn
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from attnkit import Head, attention, attention_scores, claims, fit, lookup_batch, plot
 
@@ -99,14 +99,31 @@ claims.holds(
 # %%
 # ## Learned
 #
-# Now nobody sets the keys. A sequence holds six items and a query, seven tokens. An item is the sum of an
-# embedding of its key and an embedding of its value; the query token has a key and, in place of a value, a mark.
-# One [head](../3_causal_head/causal_head.md) without mask, without position vectors and without a residual
-# connection attends over all seven tokens, and a linear map reads the answer from the output at the query. $W_Q$
-# and $W_K$ have to compare keys and ignore values, $W_V$ has to do the opposite, and the query must not find
-# itself, whose key matches too.
+# Now nobody sets the keys. A sequence holds six items, whose keys are different ones out of eight, and a query for
+# one of them. Held-out sequences come from a generator that training never uses.
 
 n_items, n_keys, n_values = 6, 8, 8
+held_out = torch.Generator().manual_seed(1000 + seed)
+keys, values, query, target = lookup_batch(1000, held_out)
+drawn_again = lookup_batch(1000, torch.Generator().manual_seed(1000 + seed))
+item = (keys == query[:, None]).int().argmax(1)
+
+claims.holds("no two items of a lookup sequence have the same key", one_hot(keys, n_keys).sum(1) <= 1)
+claims.holds("the keys of the lookup task are drawn from eight", keys.unique() == torch.arange(n_keys))
+claims.close("every sequence of the lookup task holds six items", keys.shape[1], n_items, atol=0)
+claims.holds("the values of the lookup task are drawn from eight", values.unique() == torch.arange(n_values))
+claims.holds(
+    "the answer to a lookup is the value of the item whose key is asked for", values[keys == query[:, None]] == target
+)
+for name, first, second in zip(("keys", "values", "queries", "answers"), (keys, values, query, target), drawn_again):
+    claims.close(f"the same seed draws the same {name} to look up", second, first, atol=0)
+
+# %%
+# Query included, a sequence has seven tokens. An item is the sum of an embedding of its key and an embedding of its
+# value; the query token has a key and, in place of a value, a mark. One [head](../3_causal_head/causal_head.md)
+# without mask, without position vectors and without a residual connection attends over all seven tokens, and a
+# linear map reads the answer from the output at the query. $W_Q$ and $W_K$ have to compare keys and ignore values,
+# $W_V$ has to do the opposite, and the query must not find itself, whose key matches too.
 
 
 class Lookup(nn.Module):
@@ -140,9 +157,6 @@ def loss():
 
 fit(model, loss, steps=400, lr=1e-2)
 
-held_out = torch.Generator().manual_seed(1000 + seed)
-keys, values, query, target = lookup_batch(1000, held_out, n_items=n_items, n_keys=n_keys, n_values=n_values)
-item = (keys == query[:, None]).int().argmax(1)
 with torch.no_grad():
     logits, weights = model(keys, values, query)
     x = model.tokens(keys, values, query)

@@ -57,6 +57,7 @@ print("interleaved:", rotate(x, one))
 print("half:       ", rotate(x, one, layout="half"))
 
 claims.close("rotary embedding is a product of complex numbers", rotate(q), rotate_complex(q, positions), atol=1e-13)
+claims.close("the rotary frequencies are 10000 to the -2i/d", omega, 10000 ** (-torch.arange(0, d, 2) / d), atol=1e-15)
 claims.close("rotation by position keeps every norm", rotate(q).norm(dim=-1), q.norm(dim=-1), atol=1e-13)
 claims.close("position 0 leaves queries as they are", rotate(q)[0], q[0], atol=0)
 claims.close(
@@ -182,6 +183,33 @@ claims.close(
     atol=1e-14,
 )
 claims.above("scores of mixed rotary layouts depend on the place", (mixed_far - mixed_near).abs().max(), 0.1)
+
+# %%
+# ## Channels that do not turn
+#
+# GPT-J turns only the first channels of a head and leaves the others alone. The score is then the sum of a part that
+# knows the distance and a part that compares content at any distance. The frequencies are those of the smaller
+# width.
+
+some = 16
+partly_q, partly_k = rotate(q, rotary_dim=some), rotate(k, rotary_dim=some)
+turning = attention_scores(rotate(q[:, :some]), rotate(k[:, :some]), scale=1)
+still = attention_scores(q[:, some:], k[:, some:], scale=1)
+two_places = rotate(q, torch.stack([positions, positions + 1000]), rotary_dim=some)
+
+claims.close("turning 16 channels leaves the other 48 as they are", partly_q[:, some:], q[:, some:], atol=0)
+claims.close(
+    "a score of partly turned vectors is that of the turned channels plus that of the others",
+    attention_scores(partly_q, partly_k, scale=1),
+    turning + still,
+    atol=1e-13,
+)
+claims.close(
+    "two sets of positions turn one text twice, each as if alone",
+    two_places,
+    torch.stack([partly_q, rotate(q, positions + 1000, rotary_dim=some)]),
+    atol=0,
+)
 
 # %%
 # ## Half precision needs wide angles

@@ -143,6 +143,7 @@ def test_a_terminal_sees_the_bar_only_if_it_wants_one(monkeypatch, capsys):
     fit(point, lambda: point.at.sum(), steps=3, lr=0.1)
     seen = capsys.readouterr()
     assert "3/3" in seen.err or "0/3" in seen.err
+    assert seen.err.split("\r")[-2:] == [" " * len(seen.err.split("\r")[-2]), ""]  # the bar is wiped off at the end
     assert seen.out == ""
 
 

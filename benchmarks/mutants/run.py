@@ -48,7 +48,8 @@ class Run:
         self.mutants = every_mutant(root, modules)
         self.equal = report.equivalents(root, every_mutant(root, []), self.results)
         self.judges: dict[str, list[Judge]] = {"tests": [], "pages": []}
-        self.kills: Counter[tuple[str, str]] = Counter()  # by module and page
+        pages = [(mutant.module, self.results.get(mutant.key, "pages")) for mutant in self.mutants]
+        self.kills = Counter((module, verdict.by) for module, verdict in pages if verdict is not None)
 
     def go(self, workers: int, judges: list[str]) -> None:
         """Judge what is not judged yet, in an order that makes a part of it representative."""

@@ -40,10 +40,13 @@ torch.manual_seed(seed)
 
 T = 40
 held_out = torch.Generator().manual_seed(1000 + seed)
-x_test, y_test = adding_batch(512, held_out, length=T)
+x_test, y_test = adding_batch(512, held_out)
+drawn_again, _ = adding_batch(512, torch.Generator().manual_seed(1000 + seed))
 marked = [[number for number, mark in sequence if mark == 1] for sequence in x_test.tolist()]
 _, y_many = adding_batch(100_000, held_out, length=T)
 
+claims.close("the sequences of the adding problem are forty long", x_test.shape[1], T, atol=0)
+claims.close("the same seed draws the same numbers and marks", drawn_again, x_test, atol=0)
 claims.holds(
     "each sequence of the adding problem has one mark per half", x_test[..., 1].view(-1, 2, T // 2).sum(-1) == 1
 )
@@ -120,6 +123,15 @@ for name, cell in (("RNN", rnn_cell), ("LSTM", lstm_cell), ("GRU", gru_cell)):
         module(x)[0],
         atol=1e-12,
     )
+
+states = module(x)[0].detach()  # of the GRU, the last of the three
+_, gates = gru_cell(x[:, 1], states[:, 0], *module.parameters())
+claims.close(
+    "a GRU's next state mixes its candidate and its state by the update gate",
+    (1 - gates.z) * gates.n + gates.z * states[:, 0],
+    states[:, 1],
+    atol=1e-12,
+)
 
 zero, one, bias = torch.zeros(1), torch.ones(1), torch.tensor([1.0, 2.0, 3.0, 4.0])
 (h, c), _ = lstm_cell(zero, (zero, one), torch.zeros(4, 1), torch.zeros(4, 1), bias)

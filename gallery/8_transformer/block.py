@@ -212,7 +212,8 @@ fig.set_label(
 #
 # Token vectors, positions, blocks and a map to the vocabulary make a language model. Under a causal mask nothing that
 # follows changes an earlier token, so a text may be read in pieces, with the keys and values of what came before
-# [kept in a cache](../9_fast_and_small/kv_cache.md) per block. Positions and mask go on where the cache ends.
+# [kept in a cache](../9_fast_and_small/kv_cache.md) per block. Positions and mask go on where the cache ends. A single
+# layer can tell the order of the tokens by positions only: without them its last token sees a set.
 
 text = torch.randint(11, (12,))
 for positions in ("learned", "rotary", "none"):
@@ -224,6 +225,18 @@ for positions in ("learned", "rotary", "none"):
         cut = "one by one" if max(chunks) == 1 else "as " + " + ".join(map(str, chunks))
         claims.close(
             f"positions {positions}: tokens read {cut} have the logits of the whole", pieces, whole, atol=1e-12
+        )
+    one_layer = Transformer(vocab_size=11, d_model=16, n_heads=4, n_layers=1, context=12, positions=positions)
+    moved = one_layer(torch.cat([text[:-1].flip(0), text[-1:]]))[0][-1] - one_layer(text)[0][-1]
+    if positions == "none":
+        claims.close(
+            "without positions one layer's last logits ignore the order of the tokens before", moved, 0, atol=1e-13
+        )
+    else:
+        claims.above(
+            f"positions {positions}: one layer's last logits see the order of the tokens before",
+            moved.abs().max(),
+            1e-3,
         )
 
 # %%

@@ -191,11 +191,11 @@ fig.set_label(
 # The contrast of two colours with relative luminances $L > L'$ is $(L + 0.05) / (L' + 0.05)$
 # ([W3C, 2023](../../references.md#w3c2023)). For black and for white on a cell of luminance $L$ it is
 #
-# $$\frac{L + 0.05}{0.05} \quad\text{and}\quad \frac{1.05}{L + 0.05}, \qquad \text{with the product } 21.$$
+# $$\frac{L + 0.05}{0.05} \quad\text{and}\quad \frac{1.05}{L + 0.05} .$$
 #
-# One of the two is therefore at least $\sqrt{21} \approx 4.58$ on every colour, more than the $4.5$ that readable
-# text needs. We check it on the map of this page and on both scales
-# from end to end.
+# Their product is 21, whatever $L$. One of the two is therefore at least $\sqrt{21} \approx 4.58$ on every colour,
+# more than the $4.5$ that readable text needs. We check it on the map of this page and on both scales from end to
+# end.
 
 
 def luminance(rgb):

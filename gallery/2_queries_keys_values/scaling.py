@@ -6,7 +6,8 @@ are divided by the square root of that width, measures what happens without, and
 The [derivation](../../derivations/scaling.md) needs weaker conditions, and shows what replaces them.
 
 *Sources:* [Vaswani et al. (2017)](../../references.md#vaswani2017), section 3.2.1 and footnote 4;
-[Yang et al. (2022)](../../references.md#yang2022), definition 4.1, for the other exponent.
+[Yang et al. (2022)](../../references.md#yang2022), definition 4.1, for the other exponent;
+[Gemma Team (2024)](../../references.md#gemma2024), section 2, for the cap.
 """
 
 # mkdocs_gallery_order = 2
@@ -17,7 +18,7 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from attnkit import attention_scores, claims, entropy, plot, softmax, softmax_jacobian
+from attnkit import attention, attention_scores, claims, entropy, plot, softmax, softmax_jacobian
 
 plt.style.use("attnkit.paper")
 torch.set_default_dtype(torch.float64)
@@ -231,6 +232,32 @@ claims.close("torch's Linear as initialised gives scores of deviation 1/3", betw
 q = torch.randn(10_000, 1, 256)
 claims.close(
     "a query that equals its key, at width 256, has the mean score 16", attention_scores(q, q).mean(), 16.0, atol=0.1
+)
+
+# %%
+# ## A cap, whatever the width
+#
+# A scale sets the spread of the scores at the start; nothing keeps training from making them large. Gemma 2 also
+# caps them, $s \mapsto c \tanh(s / c)$, after the scale. Small scores hardly notice: from
+# $x - x^3/3 \le \tanh x \le x$ for $x \ge 0$, a score changes by at most $|s|^3 / (3c^2)$. And none exceeds $c$, so two
+# weights of a row differ by a factor of at most $e^{2c}$. With scores 2 and 0 and $c = 2$ the first is capped to
+# $2 \tanh 1$.
+
+q, k = torch.randn(2, 32, 64)
+scores, c = attention_scores(q, k), 4.0
+_, capped = attention(q, k, k, softcap=c)
+_, extreme = attention(1e4 * q, k, k, softcap=c)
+_, by_hand = attention(torch.tensor([[2.0]]), torch.tensor([[1.0], [0.0]]), torch.eye(2), scale=1, softcap=2.0)
+change = (c * torch.tanh(scores / c) - scores).abs()
+print(f"scores up to {scores.abs().max():.2f}; the cap of {c:g} changes them by {change.max():.2f} at most")
+
+claims.close("capped weights are the softmax of c tanh(s / c)", capped, softmax(c * torch.tanh(scores / c)), atol=1e-14)
+claims.close("scores 2 and 0 capped at 2 give the weights 0.821 and 0.179", by_hand, [[0.8210, 0.1790]], atol=5e-5)
+claims.holds("the cap changes a score by at most its cube over 3c²", change <= scores.abs() ** 3 / (3 * c**2) + 1e-15)
+claims.below(
+    "under a cap of 4, queries ten thousand times as long keep the weights of a row within a factor of e⁸",
+    extreme.amax(-1) / extreme.amin(-1),
+    math.exp(2 * c) * (1 + 1e-12),
 )
 
 # %%

@@ -18,7 +18,16 @@ import math
 import matplotlib.pyplot as plt
 import torch
 
-from attnkit import attention, attention_scores, claims, plot, rotary_frequencies, rotate, sinusoidal_encoding
+from attnkit import (
+    attention,
+    attention_scores,
+    claims,
+    plot,
+    positions_from_mask,
+    rotary_frequencies,
+    rotate,
+    sinusoidal_encoding,
+)
 
 plt.style.use("attnkit.paper")
 torch.set_default_dtype(torch.float64)
@@ -132,6 +141,9 @@ fig.set_label(
 # Now the weights of a whole text, at positions $0, 1, \dots$ and at positions $1000, 1001, \dots$. With
 # rotary they are the same numbers. With [encodings that are added](sinusoidal.md) to the same vectors
 # they are not: the sum brings in products of content and position, which change with the place.
+#
+# Sequences that share a batch are often padded on the left, which moves the shorter ones. Rotary does not mind. Where
+# positions are added, they have to be counted from a sequence's own first token, as its mask tells.
 
 
 def last_weights(start, rotary):
@@ -146,8 +158,18 @@ def last_weights(start, rotary):
 rotary_pair = torch.stack([last_weights(0, True), last_weights(1000, True)])
 added_pair = torch.stack([last_weights(0, False), last_weights(1000, False)])
 
+is_token = torch.arange(3 + T) >= 3  # behind three tokens of padding
+counted = positions_from_mask(is_token)
+
 claims.close("moving a text by 1000 tokens keeps its rotary weights", rotary_pair[1], rotary_pair[0], atol=1e-12)
 claims.above("moving it changes the weights if encodings are added", (added_pair[1] - added_pair[0]).abs().max(), 0.01)
+claims.close("padding on the left changes no rotary weight", last_weights(3, True), rotary_pair[0], atol=1e-12)
+claims.above(
+    "padding on the left changes the weights if encodings are added",
+    (last_weights(3, False) - added_pair[0]).abs().max(),
+    0.01,
+)
+claims.close("positions counted by the mask start behind the padding", counted, [0] * 3 + list(range(T)), atol=0)
 
 # %%
 

@@ -152,3 +152,5 @@ def test_the_table_counts_killed_survivors_and_equivalents(tmp_path):
     assert "- line 2, statement removed: `return a + b → nothing`" in table
     equal = {mutant.key for mutant in found if mutant.rule != "arithmetic"}
     assert "| `tiny` | 2 | 1 | 0 | 1 of 1 = 100.0 % | – |" in report.table(found, results, equal)
+    assert "## Survived the tests\n\nNone.\n" in report.table(found, results, equal)
+    assert "## Survived the pages" not in report.table(found, results, equal)

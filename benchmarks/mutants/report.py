@@ -68,6 +68,7 @@ def _survivors(found: list[Mutant], results: Results, equal: set[str]) -> list[s
         if not any(results.get(m.key, judge) for m in found):
             continue  # a heading with nothing below it would say that none survived
         lines += [f"## {title}", ""]
+        none = len(lines)
         for module in sorted({m.module for m in found}):
             alive = [
                 f"line {m.line}, {m.rule}: `{m.change if len(m.change) < 90 else m.change[:89] + '…'}`"
@@ -78,4 +79,6 @@ def _survivors(found: list[Mutant], results: Results, equal: set[str]) -> list[s
             if alive:
                 summary = f"<summary>{module}: {len(alive)}</summary>"
                 lines += [f'<details markdown="1">{summary}', "", *(f"- {one}" for one in alive), "", "</details>", ""]
+        if len(lines) == none:
+            lines += ["None.", ""]
     return lines

@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -97,8 +96,9 @@ def holds(statement: str, condition: Any) -> None:
         >>> holds("squares are non-negative", torch.tensor([-1.0, 2.0]) ** 2 >= 0)
         ✓ squares are non-negative   true in all 2 cases
     """
-    # By way of NumPy, whose own booleans some versions of torch do not take.
-    true = condition if isinstance(condition, Tensor) else torch.as_tensor(np.asarray(condition))
+    if getattr(condition, "shape", None) == ():  # some versions of torch take NumPy's arrays, not its booleans
+        condition = condition[...]  # an array without axes
+    true = torch.as_tensor(condition)
     if true.dtype != torch.bool:
         raise TypeError(f"condition must be boolean, got {true.dtype}")
     worst = _worst(statement, (~true).double())

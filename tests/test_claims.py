@@ -338,7 +338,8 @@ def test_holds_fails_on_nothing():
     ("condition", "dtype"),
     [
         (1, "torch.int64"),
-        (1.0, "torch.float64"),
+        (1.0, "torch.float32"),
+        (np.float64(1), "torch.float64"),
         (torch.ones(3), "torch.float32"),
         (torch.ones(3, dtype=torch.uint8), "torch.uint8"),
         (np.ones(3), "torch.float64"),

@@ -66,7 +66,7 @@ def _survivors(found: list[Mutant], results: Results, equal: set[str]) -> list[s
     lines = []
     for judge, title in (("tests", "Survived the tests"), ("pages", "Survived the pages, input checks left out")):
         if not any(results.get(m.key, judge) for m in found):
-            continue  # a heading with nothing below it would say that none survived
+            continue  # nobody was asked: "None." would say that none survived
         lines += [f"## {title}", ""]
         none = len(lines)
         for module in sorted({m.module for m in found}):

@@ -1,6 +1,6 @@
 """Judge every mutant: by the tests that run its lines, and by the gallery scripts that do, cheapest first.
 
-"Cheapest" is the one that has noticed most mutants of the module per second so far, and the fastest before that.
+The cheapest page is the one that has noticed most mutants of the module per second so far; with none, the fastest.
 """
 
 import json
@@ -107,7 +107,8 @@ class Run:
                 by, how = (names[0], said.cause) if isinstance(said, Died) else said
                 proof = digest(self.root / by.split("::")[0])
                 self.results.add(Verdict(mutant.key, kind, by, how, proof))
-                self.kills[mutant.module, by] += 1
+                if kind == "pages":
+                    self.kills[mutant.module, by] += 1
                 return
         self.results.add(Verdict(mutant.key, kind, None, "", digest(*files)))
 

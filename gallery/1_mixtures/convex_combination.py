@@ -152,8 +152,8 @@ claims.close(
 # ## What a tick is worth
 #
 # Every tick on this site is a claim that a script has checked. A claim that is false raises an error, and a script
-# that stops has no page. Below are eight that must not hold; each refusal says what was measured, what was allowed,
-# and in which entry it was worst. The last four are the treacherous ones: a bound that is only just reached, a column
+# that stops has no page. Below are eight that must not hold; each refusal says why, and where entries can be told
+# apart, which one was worst. The last four are the treacherous ones: a bound that is only just reached, a column
 # held against a row, where every pair would be compared, a claim about nothing, and one about NaN, which no tolerance
 # covers. What held is kept for the [list of all claims](../../claims.md), with its number and its bound.
 

@@ -48,9 +48,7 @@ def letters(symbols):
 print("source", " ".join(letters(source[shown])))
 print("target", " ".join(letters(target[shown])))
 
-claims.holds(
-    "unless told otherwise, the reverse task draws ten symbols from twelve", source.unique() == torch.arange(12)
-)
+claims.holds("unless told otherwise, the reverse task draws from twelve symbols", source.unique() == torch.arange(12))
 claims.close("the sequences of the reverse task are ten long", source.shape[1], T, atol=0)
 claims.close("the same seed draws the same sequences to reverse", drawn_again, source, atol=0)
 claims.holds("the target of the reverse task is the symbol at the mirror position", target == source[:, mirror])
